@@ -1,0 +1,211 @@
+"""Records as flat rows, and blocks of rows that belong in one table.
+
+A flat row is one cell: plain JSON values, whose names are the record's own, `group_key` (`model_id`,
+`condition_length`, `cost_peak_bytes`, `provenance_versions_torch` …). The rule is mechanical, so a new key of the
+record needs no change here: scalars stay, `params` and `set_params` become canonical JSON text, other mappings are
+flattened once more, and lists are left to the record. In place of `outcome_metrics` stand, for the metric shown:
+
+    metric, direction, chance     which number this is (the primary metric unless another is asked for)
+    value, stderr, n              as recorded (0–1 for scores; null where the cell failed)
+    low, high                     95 % interval, null where there is none
+    interval, clusters            its kind (or why there is none) and the number of independent documents or haystacks
+    range_low, range_high         the metric's range; null for open
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropebench.errors import unknown
+from ropebench.record import canonical
+from ropebench.report.style import BASELINES, order
+from ropebench.stats import cell_interval, metric_spec
+
+Record = Mapping[str, Any]
+Row = dict[str, Any]
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # cell_id → its sample rows
+
+MODEL_KEYS = ("id", "revision", "dtype", "attention", "quantization", "base", "trained_length")
+TASK_KEYS = ("name", "version", "label", "scorer", "params", "corpus_label", "corpus_revision")
+CONDITION_KEYS = ("seed", "bos", "chat_template")
+
+
+def cell_rows(records: Iterable[Record], samples: Samples | None = None, metric: str | None = None) -> list[Row]:
+    """One flat row per record. `samples` gives intervals that know about clusters.
+
+    Raises UsageError for a metric that none of the records' tasks has.
+    """
+    records = [record for record in records if record.get("kind", "run") == "run"]
+    if metric is not None:
+        known = {spec["name"] for record in records for spec in record["task"]["metrics"]}
+        if metric not in known:
+            raise unknown("metric", metric, known)
+        records = [record for record in records if metric_spec(record, metric)]
+    return [_flat(record, (samples or {}).get(record["cell_id"], ()), metric) for record in records]
+
+
+def _flat(record: Record, rows: Sequence[Mapping[str, Any]], metric: str | None) -> Row:
+    flat: Row = {}
+    for group, value in record.items():
+        if isinstance(value, Mapping):
+            _flatten(flat, group, value)
+        elif not isinstance(value, list):
+            flat[group] = value
+    name = metric or record["outcome"].get("primary") or record["task"]["metrics"][0]["name"]
+    spec = metric_spec(record, name)
+    recorded = (record["outcome"].get("metrics") or {}).get(name) or {}
+    found = cell_interval(record, rows, name)
+    return flat | {
+        "metric": name,
+        "direction": spec.get("direction", "higher"),
+        "chance": spec.get("chance"),
+        "range_low": spec.get("low"),
+        "range_high": spec.get("high"),
+        "value": recorded.get("value"),
+        "stderr": recorded.get("stderr"),
+        "n": int(recorded.get("n") or 0),
+        "low": found.low,
+        "high": found.high,
+        "interval": found.kind,
+        "clusters": found.clusters,
+    }
+
+
+def _flatten(flat: Row, prefix: str, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        name = f"{prefix}_{key}"
+        if key in ("params", "set_params"):
+            flat[name] = canonical(value)
+        elif isinstance(value, Mapping):
+            if name != "outcome_metrics":
+                _flatten(flat, name, value)
+        elif not isinstance(value, list):
+            flat[name] = value
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one model, task and condition: what one table or plot shows.
+
+    `qualifiers` are the settings in which it differs from other blocks of the same model and task (`seed=1`).
+    `labels` are its row labels, the baseline first; `lengths` ascend, in tokens.
+    """
+
+    rows: tuple[Row, ...]
+    qualifiers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    _cells: dict[tuple[str, int], Row] = field(default_factory=dict, repr=False)
+
+    @property
+    def first(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def labels(self) -> list[str]:
+        names = {row["label"]: row["method_name"] for row in self.rows}
+        return sorted(names, key=lambda label: (*order(names[label]), label))
+
+    @property
+    def lengths(self) -> list[int]:
+        return sorted({row["condition_length"] for row in self.rows})
+
+    @property
+    def trained_length(self) -> int:
+        return int(self.first["model_trained_length"])
+
+    @property
+    def baseline(self) -> str | None:
+        """The label of the unmodified model's row, if it was run."""
+        names = {row["method_name"]: row["label"] for row in self.rows}
+        return next((names[name] for name in BASELINES if name in names), None)
+
+    @property
+    def percent(self) -> bool:
+        """Whether values are shares of 1, shown as percentages."""
+        return bool((self.first["range_low"], self.first["range_high"]) == (0, 1))
+
+    @property
+    def title(self) -> str:
+        parts = [self.first["model_id"], self.first["task_label"], self.first["metric"], *self.qualifiers]
+        return " · ".join(parts)
+
+    def cell(self, label: str, length: int) -> Row | None:
+        """The row of a method at a length, or None where it was not run."""
+        return self._cells.get((label, length))
+
+    def name(self, label: str) -> str:
+        """The method's name behind a row label."""
+        return next(str(row["method_name"]) for row in self.rows if row["label"] == label)
+
+    def disagreeing(self) -> list[int]:
+        """Lengths at which not all methods saw the same samples."""
+        seen: dict[int, set[Any]] = {}
+        for row in self.rows:
+            if row["outcome_status"] == "ok":
+                seen.setdefault(row["condition_length"], set()).add(row["task_samples_sha256"])
+        return sorted(length for length, hashes in seen.items() if len(hashes) > 1)
+
+    def multiple(self, length: int) -> str:
+        """A length as a multiple of the trained window: `2×`."""
+        return f"{length / self.trained_length:.3g}×"
+
+
+def blocks(rows: Iterable[Row]) -> list[Block]:
+    """Flat rows sorted into blocks; within a block one row per method label and length (the newest, ok first)."""
+    grouped: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(_key(row, MODEL_KEYS, TASK_KEYS, CONDITION_KEYS), []).append(row)
+    ordered = sorted(grouped.items(), key=lambda item: item[0])
+    # Likelihood before scores: it is measured on every token and tells methods apart at small n.
+    ordered.sort(key=lambda item: (item[1][0]["model_id"], item[1][0]["range_high"] is not None))
+    return [_block(members, _qualifiers(key, [other for other, _ in ordered])) for key, members in ordered]
+
+
+def _key(row: Row, *groups: tuple[str, ...]) -> tuple[str, ...]:
+    names = [f"{g}_{key}" for g, keys in zip(("model", "task", "condition"), groups, strict=False) for key in keys]
+    # The task's label comes before its version and parameters so that related tables stand together.
+    names.sort(key=lambda name: (name != "model_id", name != "task_name", name != "task_label"))  # stable
+    return (*(canonical([name, row.get(name)]) for name in names), canonical(["metric", row["metric"]]))
+
+
+def _qualifiers(key: tuple[str, ...], keys: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The settings in which a block's key differs from others of the same model and task label."""
+    siblings = [other for other in keys if other[:3] == key[:3]]
+    found = []
+    for place, part in enumerate(key[:-1]):
+        if all(other[place] == part for other in siblings):
+            continue
+        name, value = json.loads(part)
+        if name == "task_params":
+            others = [json.loads(json.loads(other[place])[1]) for other in siblings]
+            for param, given in sorted(json.loads(value).items()):
+                if any(other.get(param) != given for other in others):
+                    found.append(f"{param}={given}")
+        else:
+            found.append(f"{name.removeprefix('condition_').removeprefix('model_')}={value}")
+    return tuple(found)
+
+
+def _block(members: list[Row], qualifiers: tuple[str, ...]) -> Block:
+    versions: dict[str, set[int]] = {}
+    for row in members:
+        versions.setdefault(row["method_label"], set()).add(row["method_version"])
+    cells: dict[tuple[str, int], Row] = {}
+    hidden: dict[str, int] = {}
+    # Later entries win: a failure never hides a number, and of two numbers the newest counts.
+    for row in sorted(members, key=lambda row: (row["outcome_status"] == "ok", row["created"], row["record_id"])):
+        several = len(versions[row["method_label"]]) > 1
+        label = row["method_label"] + (f" v{row['method_version']}" if several else "")
+        place = (label, row["condition_length"])
+        if place in cells:
+            hidden[label] = hidden.get(label, 0) + 1
+        cells[place] = {**row, "label": label}
+    kept = sorted(cells.values(), key=lambda row: (*order(row["method_name"]), row["label"], row["condition_length"]))
+    notes = [
+        f"{label}: {count} older record{'s' if count > 1 else ''} with other frequencies, samples or files not shown"
+        for label, count in sorted(hidden.items())
+    ]
+    return Block(tuple(kept), qualifiers, tuple(notes), cells)

@@ -1,0 +1,167 @@
+"""leaderboard/: README.md, leaderboard.csv and plots, from records alone. Never edited by hand.
+
+The text depends on nothing but the records and sample rows (no clock, no paths), so `check` compares it byte for byte.
+Plots are checked for existence only: their bytes depend on the installed matplotlib, and their numbers are in the CSV.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropebench.errors import UsageError
+from ropebench.report import figures, summary
+from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
+from ropebench.report.paired import by_cell, compared_metric, difference_table
+from ropebench.report.tables import as_csv, as_markdown, escape, table
+from ropebench.stats import smallest_decisive_n
+
+README, CSV = "README.md", "leaderboard.csv"
+
+
+def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Path]:
+    """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell.
+
+    Raises UsageError when there are no records.
+    """
+    records = list(records)
+    texts, planned = _pages(records, samples)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in texts.items():
+        (out_dir / name).write_text(text, encoding="utf-8", newline="\n")
+        written.append(out_dir / name)
+    return written + [path for one in planned for path in figures.draw(one, samples, out_dir)]
+
+
+def check(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[str]:
+    """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
+    texts, planned = _pages(list(records), samples)
+    stale = [name for name, text in texts.items() if not _same(out_dir / name, text)]
+    plots = [f"{one.stem}{suffix}" for one in planned for suffix in (".png", ".svg")]
+    return stale + [name for name in plots if not (out_dir / name).is_file()]
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
+def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], list[figures.Planned]]:
+    if not records:
+        raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
+    rows = cell_rows(records, samples)
+    found, cells = blocks(rows), by_cell(records)
+    planned = figures.plan(found, samples, cells)
+    by_model: dict[str, list[Block]] = {}
+    for block in found:
+        by_model.setdefault(block.first["model_id"], []).append(block)
+    parts = [_OPENING, "## Summary\n"]
+    for model, members in by_model.items():
+        parts.append(_summary(model, members, samples, cells))
+    for model, members in by_model.items():
+        parts.append(f"## Results: {escape(model)}\n")
+        for block in members:
+            parts.append(_results(block, samples, cells, [one for one in planned if one.block is block]))
+    parts.append("## What these numbers do and do not show\n")
+    parts.append("".join(f"- {escape(line)}\n" for line in summary.limits(found, samples, cells)))
+    parts.append(_provenance(records))
+    return {README: "\n".join(parts), CSV: as_csv(rows)}, planned
+
+
+_OPENING = """# Leaderboard
+
+Generated from the records in `results/` by `ropebench leaderboard`; not edited by hand. Every number can be recomputed
+from the sample rows stored beside the records. `ropebench leaderboard --check` says whether this page is up to date.
+
+A row is a method with its factor (`yarn×2`) and the parameters that differ from its defaults. Lengths are tokens fed to
+the model; `2×` is twice the window the model was trained with. Brackets hold 95 % intervals.
+"""
+
+
+def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict[str, Record]) -> str:
+    lines = [f"### {escape(model)} (trained on {members[0].trained_length} tokens)", ""]
+    for block in members:
+        said = summary.verdict(block, samples, cells)
+        lines.append(f"- {escape(said[0])}")
+        lines += [f"  {escape(line)}" for line in said[1:]]
+    text = "\n".join(lines) + "\n"
+    glance = summary.glance(members, samples, cells)
+    return text if glance is None else f"{text}\n{as_markdown(glance, '####')}"
+
+
+def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
+    parts = [as_markdown(table(block))]
+    differences = difference_table(block, samples, compared_metric(block, cells))
+    # Scores of fewer samples than the exact test needs cannot differ: such a table would only look like evidence.
+    if differences is not None and not (block.percent and max(row["n"] for row in block.rows) < smallest_decisive_n()):
+        parts.append(as_markdown(differences, "####"))
+    for one in planned:
+        parts.append(f"![{escape(one.title)}]({one.stem}.png)\n")
+    return "\n".join(parts)
+
+
+def _provenance(records: Sequence[Record]) -> str:
+    lines = ["## Provenance", "", *(f"- {line}" for line in _sources(records)), "", "Corpora:", ""]
+    lines += [f"- {line}" for line in _corpora(records)] or ["- none"]
+    lines += ["", "The commands that measured this:", "", "```"]
+    lines += sorted({shlex.join(record["provenance"]["argv"]).replace("```", "") for record in records})
+    lines += ["```", "", "To regenerate this page from the records: `ropebench leaderboard`.", ""]
+    return "\n".join(lines)
+
+
+def _sources(records: Sequence[Record]) -> list[str]:
+    found: dict[str, int] = {}
+    for record in records:
+        made = record["provenance"]
+        commit = made.get("commit")
+        name = f"commit `{commit[:12]}`" if commit else "no commit (installed package)"
+        name += " with uncommitted changes" if made.get("dirty") else ""
+        found[name] = found.get(name, 0) + 1
+    lines = [f"{name}: {count} cells" for name, count in sorted(found.items())]
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for package, version in (record["provenance"].get("versions") or {}).items():
+            if version:
+                versions.setdefault(package, set()).add(str(version))
+    listed = ", ".join(f"{package} {' and '.join(sorted(known))}" for package, known in sorted(versions.items()))
+    machines = sorted({f"{r['provenance'].get('platform')}, {r['provenance'].get('device')}" for r in records})
+    lines += [f"versions: {escape(listed)}", f"measured on: {escape('; '.join(machines))}", _cost(records)]
+    models = sorted({f"{r['model']['id']}: {_model(r['model'])}" for r in records})
+    return lines + [escape(f"model {text}") for text in models]
+
+
+def _model(model: dict[str, Any]) -> str:
+    parts = [f"source {model.get('source')}", f"revision {model.get('revision')}", model["dtype"]]
+    parts.append(f"{model['attention']} attention")
+    if model.get("quantization"):
+        parts.append(f"{model['quantization']} weights")
+    if model.get("base"):
+        parts.append(f"starting from the {model['base']} table")
+    return ", ".join(parts)
+
+
+def _cost(records: Sequence[Record]) -> str:
+    seconds = sum(record["cost"].get("seconds") or 0 for record in records)
+    tokens = sum(record["cost"].get("tokens") or 0 for record in records)
+    peak = max((record["cost"].get("peak_bytes") or 0 for record in records), default=0)
+    text = f"cost: {seconds / 3600:.2f} hours, {tokens} tokens"
+    return f"{text}, at most {peak / 2**30:.2f} GiB of memory" if peak else text
+
+
+def _corpora(records: Sequence[Record]) -> list[str]:
+    lines = set()
+    for record in records:
+        corpus = record["task"].get("corpus")
+        if not corpus:
+            continue
+        parts = [f"source {corpus.get('source')}"]
+        parts += [f"revision {corpus['revision']}"] if corpus.get("revision") else []
+        parts += [f"licence {corpus['licence']}" if corpus.get("licence") else "licence not stated"]
+        documents = corpus.get("documents") or []
+        shown = ", ".join(f"{one['name']} (sha256 {one['sha256'][:12]})" for one in documents[:8])
+        more = f" and {len(documents) - 8} more, see the records" if len(documents) > 8 else ""
+        count = f"{len(documents)} document{'' if len(documents) == 1 else 's'}"
+        lines.add(escape(f"{corpus['label']}: {', '.join(parts)}; {count}: {shown}{more}"))
+    return sorted(lines)
