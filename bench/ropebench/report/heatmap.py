@@ -96,7 +96,7 @@ def depth_heatmap(block: Block, samples: Samples, stem: Path) -> list[Path]:
             axes.set_yticks(range(bins), edges, fontsize=6.5)
             axes.tick_params(length=0, labelbottom=place + across >= len(labels))
         drawn.supxlabel("context length (tokens)", fontsize=8.5)
-        drawn.supylabel("depth of the needle (% of the prompt)", fontsize=8.5)
+        drawn.supylabel("needle depth (%)", fontsize=8.5)
         drawn.suptitle(
             f"{block.title}\nhatched: not measured · orange line: trained window", x=0.01, ha="left", fontsize=9
         )

@@ -108,7 +108,7 @@ def number(value: float, percent: bool = False, digits: int = 3) -> str:
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
     rounded = float(f"{value:.{digits - 1}e}")
-    places = max(0, digits - 1 - int(f"{value:e}".partition("e")[2]))
+    places = max(0, digits - 1 - int(f"{rounded:e}".partition("e")[2]))
     return f"{rounded:.{places}f}"
 
 

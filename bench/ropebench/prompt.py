@@ -1,0 +1,94 @@
+"""From text to the ids that a model is fed: one place for BOS, chat template and answer prefix.
+
+Everything that counts tokens counts the ids made here, so a sample's length is the number of ids fed to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ropebench.errors import UsageError, unknown
+
+BOS_RULES = ("auto", "always", "never")
+
+
+class Encoder:
+    """A tokenizer with a BOS rule and, or without, its chat template.
+
+    `bos`: `auto` = what the tokenizer itself adds; `always`, as in the YaRN protocol; `never`. Raises UsageError where
+    `always` meets a tokenizer without a BOS token, or `chat` one without a template.
+    """
+
+    def __init__(self, tokenizer: Any, bos: str = "auto", chat: bool = False) -> None:
+        if bos not in BOS_RULES:
+            raise unknown("BOS rule", bos, BOS_RULES)
+        if chat and not getattr(tokenizer, "chat_template", None):
+            raise UsageError("this tokenizer has no chat template; use --chat-template off")
+        self.tokenizer = tokenizer
+        self.bos = bos
+        self.chat = chat
+        self.bos_id: int | None = getattr(tokenizer, "bos_token_id", None)
+        adds = list(tokenizer("a")["input_ids"])[:1] == [self.bos_id] if self.bos_id is not None else False
+        if bos == "always" and self.bos_id is None:
+            raise UsageError("this tokenizer has no BOS token; use --bos auto or --bos never")
+        self.adds_bos = adds if bos == "auto" else bos == "always"
+
+    def text(self, text: str) -> list[int]:
+        """Ids of a text alone: no BOS, no template."""
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def document(self, ids: Sequence[int], length: int | None = None) -> tuple[int, ...]:
+        """A document for likelihood: BOS by rule, then as many of its ids as make `length` (None: all)."""
+        head = (self.bos_id,) if self.adds_bos and self.bos_id is not None else ()
+        room = len(ids) if length is None else length - len(head)
+        return (*head, *ids[:room])
+
+    def prompt(self, text: str, answer_prefix: str = "") -> tuple[int, ...]:
+        """The ids of a prompt: BOS by rule; with a chat template `text` is the user's turn and the answer prefix opens
+        the assistant's, after its header. Text and prefix are encoded in one piece."""
+        if not self.chat:
+            ids = self.text(text + answer_prefix)
+            return self._one_bos(ids, self.adds_bos)
+        turn = [{"role": "user", "content": text}]
+        rendered = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        ids = self.text(rendered + answer_prefix.lstrip())
+        began = bool(ids) and ids[0] == self.bos_id
+        return self._one_bos(ids, {"auto": began or self.adds_bos, "always": True, "never": False}[self.bos])
+
+    def _one_bos(self, ids: list[int], wanted: bool) -> tuple[int, ...]:
+        """`ids` with exactly one leading BOS, or none."""
+        start = 0
+        # A template whose turn marker is the BOS token (SmolLM2) begins with one: only a *repeated* head is a fault.
+        while self.bos_id is not None and start < len(ids) and ids[start] == self.bos_id:
+            start += 1
+        if self.chat and start == 1 and self.bos == "auto":
+            return tuple(ids)
+        head = [self.bos_id] if wanted and self.bos_id is not None else []
+        return (*head, *ids[start:])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out, spaces untouched."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def fill(build: Callable[[int], Sequence[int]], budget: int, guess: int, most: int) -> int:
+    """The largest number of units (≤ `most`) whose prompt `build(units)` has at most `budget` ids; −1 when even 0 units
+    do not fit. `guess` only speeds up the search. Token counts grow with units, so bisection finds it; it cannot
+    hang."""
+    if len(build(0)) > budget:
+        return -1
+    low, high = 0, most + 1  # low fits; high does not (or is past the end)
+    probe = min(max(guess, 1), most)
+    step = max(probe // 64, 1)
+    while high - low > 1:
+        if len(build(probe)) <= budget:
+            low = probe
+            probe = min(probe + step, (low + high) // 2 if high <= most else most)
+        else:
+            high = probe
+            probe = max(probe - step, (low + high) // 2 if low > 0 else low + 1)
+        step *= 2
+        if not low < probe < high:
+            probe = (low + high) // 2
+    return low

@@ -1,0 +1,119 @@
+"""The unit of evidence: a record (one cell's outcome) and its sample rows, as plain JSON objects.
+
+A record is a nested mapping, one line of JSON, with the groups of `results/README.md`:
+
+    schema, kind, record_id, cell_id, run_id, created,
+    model{…}, method{…}, task{…}, condition{…}, outcome{…}, cost{…}, provenance{…}
+
+A sample row is {schema, kind="sample", cell_id, run_id, index, prompt_sha256, tokens, skip, scores{}, output, targets,
+meta{}, nll_bins{}}. Numbers are full precision, unknown is null, and NaN or infinity cannot be written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ropebench import __version__
+
+SCHEMA = 1
+STATUSES = ("ok", "error", "out_of_memory", "unsupported")
+
+Json = dict[str, Any]
+
+
+def canonical(value: Any) -> str:
+    """The one spelling of a JSON value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any, digits: int = 16) -> str:
+    """First hex digits of the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:digits]
+
+
+def ids_sha256(ids: Sequence[int]) -> str:
+    """SHA-256 of token ids, as decimal text joined by spaces: two runs saw the same input when these agree."""
+    return hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()
+
+
+def now() -> str:
+    """UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *words], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _tracked_here() -> bool:
+    """Whether this very file is part of a git checkout (a wheel inside somebody's repository is not)."""
+    return bool(_git("ls-files", "--error-unmatch", Path(__file__).name))
+
+
+@cache
+def provenance(argv: tuple[str, ...], device: str) -> Json:
+    """What produced a number: commit, command, versions, platform. No host name, no paths, no environment."""
+    here = _tracked_here()
+    return {
+        "commit": _git("rev-parse", "HEAD") if here else None,
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")) if here else None,
+        "argv": [_last_part(word) for word in argv],
+        "versions": {
+            "python": platform.python_version(),
+            "ropebench": __version__,
+            **{name: _version(name) for name in ("torch", "transformers", "lm_eval", "datasets")},
+        },
+        "platform": f"{sys.platform}-{platform.machine()}",
+        "device": device,
+    }
+
+
+def _last_part(word: str) -> str:
+    """An argument with every path reduced to its last part, and anything that looks like a token removed."""
+    if word.startswith("hf_"):
+        return "hf_…"
+    name, equals, value = word.partition("=")
+    if equals:
+        return f"{name}={_last_part(value)}"
+    path = Path(word)
+    return path.name if path.is_absolute() or word.startswith((".", "~")) else word
+
+
+def summary(values: Sequence[float]) -> Json:
+    """Mean, standard error (sample standard deviation ÷ √n; null below two samples) and n."""
+    n = len(values)
+    if n == 0:
+        return {"value": None, "stderr": None, "n": 0}
+    mean = sum(values) / n
+    if n == 1:
+        return {"value": mean, "stderr": None, "n": 1}
+    variance = sum((v - mean) ** 2 for v in values) / (n - 1)
+    return {"value": mean, "stderr": (variance / n) ** 0.5, "n": n}
+
+
+def groups(record: Mapping[str, Any]) -> list[str]:
+    """The nested groups of a record, in the order they are written."""
+    return [key for key, value in record.items() if isinstance(value, Mapping)]

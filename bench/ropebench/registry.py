@@ -1,0 +1,154 @@
+"""Names to methods and tasks, through three doors: built in, a plain Python file, an entry point.
+
+A plug-in file is run as code when it is named; its SHA-256 becomes part of every cell that uses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ropebench.errors import UsageError, unknown
+from ropebench.methods import ALIASES, Method
+from ropebench.task import Task, with_params
+
+_GROUPS = {"method": "ropebench.methods", "task": "ropebench.tasks"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered class. `code` is the plug-in file's SHA-256, None for what ships with ropebench."""
+
+    kind: str
+    name: str
+    cls: type[Any]
+    origin: str
+    code: str | None = None
+
+
+@dataclass
+class Registry:
+    """Everything that can be asked for by name. Build it with `Registry.load(plugins)`."""
+
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    broken: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, plugins: Iterable[str] = ()) -> Registry:
+        """Built-ins, the files in `tasks/`, installed entry points, then `plugins` (paths of Python files).
+
+        Raises UsageError for a plug-in that cannot be run, defines nothing, or takes a name that is taken.
+        """
+        from ropebench import methods
+
+        found = cls()
+        found._add_module(methods, "built in", None)
+        for file in sorted(tasks_dir().glob("*.py")):
+            found._add_module(_run_file(file), f"tasks/{file.name}", None)
+        for kind, group in _GROUPS.items():
+            for point in metadata.entry_points(group=group):
+                found._add_entry_point(kind, point)
+        for word in plugins:
+            path = Path(word).expanduser()
+            if not path.is_file():
+                raise UsageError(f"--plugin {word!r}: no such file")
+            code = hashlib.sha256(path.read_bytes()).hexdigest()
+            if not found._add_module(_run_file(path), f"plug-in {path.name}", code):
+                raise UsageError(f"--plugin {path.name}: defines no Method and no Task with a name")
+        return found
+
+    def _add_module(self, module: ModuleType, origin: str, code: str | None) -> int:
+        added = 0
+        for cls in vars(module).values():
+            own = inspect.isclass(cls) and cls.__module__ == module.__name__
+            if own and issubclass(cls, (Method, Task)) and cls.name:
+                self.add(Entry("method" if issubclass(cls, Method) else "task", cls.name, cls, origin, code))
+                added += 1
+        return added
+
+    def _add_entry_point(self, kind: str, point: metadata.EntryPoint) -> None:
+        dist = f"package {point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+        try:
+            cls = point.load()
+            code = hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()
+        except Exception as error:  # whatever a stranger's module raises: listed as broken, and loud when asked for
+            self.broken[kind, point.name] = f"{dist}: {type(error).__name__}: {error}"
+            return
+        self.add(Entry(kind, point.name, cls, dist, code))
+
+    def add(self, entry: Entry) -> None:
+        """Register; a taken name raises UsageError with both origins."""
+        taken = self.entries.get((entry.kind, entry.name))
+        if taken or (entry.kind == "method" and entry.name in ALIASES):
+            first = taken.origin if taken else f"an alias of {ALIASES[entry.name]}"
+            raise UsageError(f"{entry.kind} {entry.name!r} is defined twice: {first}, and {entry.origin}; rename one")
+        self.entries[entry.kind, entry.name] = entry
+
+    def of(self, kind: str) -> list[Entry]:
+        """All entries of a kind, by name."""
+        return [entry for (k, _), entry in sorted(self.entries.items()) if k == kind]
+
+    def entry(self, kind: str, name: str) -> Entry:
+        """One entry by name or alias. Raises UsageError with the nearest match, or the reason a plug-in is broken."""
+        name = ALIASES.get(name, name) if kind == "method" else name
+        if (kind, name) in self.broken:
+            raise UsageError(f"{kind} {name!r} is installed but broken: {self.broken[kind, name]}")
+        if (kind, name) not in self.entries:
+            names = [entry.name for entry in self.of(kind)] + (list(ALIASES) if kind == "method" else [])
+            raise unknown(kind, name, names, f"see ropebench list {kind}s")
+        return self.entries[kind, name]
+
+    def build(self, kind: str, word: str) -> tuple[Any, Entry]:
+        """An instance from a word such as `yarn:beta_fast=16:attention_factor=1.0`."""
+        name, *pairs = word.strip().split(":")
+        entry = self.entry(kind, name)
+        params = {}
+        for pair in pairs:
+            key, equals, value = pair.partition("=")
+            if not equals or not key:
+                raise UsageError(f"{kind} {word!r}: {pair!r} is not key=value (write {name}:key=value:key=value)")
+            params[key] = value
+        return with_params(kind, entry.cls, params), entry
+
+
+def tasks_dir() -> Path:
+    """Where the built-in task files are: in the wheel beside this file, in a clone at the top level."""
+    shipped = Path(__file__).with_name("_tasks")
+    return shipped if shipped.is_dir() else Path(__file__).parents[2] / "tasks"
+
+
+def sweeps() -> Mapping[str, Path]:
+    """Built-in sweep files by name."""
+    shipped = Path(__file__).with_name("_sweeps")
+    folder = shipped if shipped.is_dir() else Path(__file__).parents[1] / "sweeps"
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Run a Python file as a module of its own name-space. Raises UsageError naming the line that failed."""
+    import sys
+
+    name = f"ropebench_plugin_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"plug-in {path.name!r}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their own module up there
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:
+        line = error.__traceback__
+        while line and line.tb_next:
+            line = line.tb_next
+        where = f" at line {line.tb_lineno}" if line else ""
+        raise UsageError(f"plug-in {path.name}: {type(error).__name__}{where}: {error}") from error
+    return module
