@@ -20,7 +20,7 @@ import pytest
 
 from ropebench.errors import UsageError
 from ropebench.report import figures, heatmap, leaderboard, plots, summary, tables
-from ropebench.report.cells import Block, blocks, cell_rows
+from ropebench.report.cells import Block, blocks, cell_rows, samples_by_cell
 from ropebench.report.frames import records_frame, samples_frame, scores_by_length
 from ropebench.report.paired import by_cell, difference_table, ranking
 from ropebench.report.style import STYLES, style, styles
@@ -230,7 +230,7 @@ def test_csv_keeps_numbers_and_defuses_formulas(records, samples):
     pick(records, "proofpile", "yarn", 4096)["outcome"]["metrics"]["perplexity"]["value"] = -1.5
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(cell_rows(records, samples)))))
     assert tuple(rows[0]) == tables.COLUMNS
-    assert [r["outcome_error_message"] for r in rows if r["outcome_status"] != "ok"] == ["'=HYPERLINK(\"x\")"]
+    assert [r["outcome_error_message"] for r in rows if r["outcome_status"] != "ok"] == ['\'=HYPERLINK("x")']
     assert "'@evil" in {r["model_id"] for r in rows}
     assert "-1.5" in {r["value"] for r in rows}
     failed = next(r for r in rows if r["outcome_status"] == "out_of_memory")
@@ -265,6 +265,32 @@ def test_another_metric_can_be_shown(records, samples):
 )
 def test_markdown_is_escaped(text, safe):
     assert tables.escape(text) == safe
+
+
+def test_samples_that_no_record_counts_are_left_out(records, samples):
+    record = pick(records, "proofpile", "yarn", 2048)
+    extra = samples[record["cell_id"]][0] | {"index": 4}
+    other = extra | {"cell_id": "a cell without a record"}
+    rows = [row for members in samples.values() for row in reversed(members)]
+    assert samples_by_cell(records, [extra, other, *rows]) == samples
+
+
+def test_needles_of_one_haystack_are_said_to_share_it(records, samples):
+    for rows in samples.values():
+        for row in rows:
+            row["meta"]["cluster"] = "the only one"
+    said = " ".join(summary.limits([block(records, samples, "niah")], samples, by_cell(records)))
+    assert "The samples of a cell share 1 haystack, so they are less than so many independent ones" in said
+
+
+def test_documents_of_several_lengths_are_listed_once_per_corpus(records, samples, tmp_path):
+    for record in records:
+        if record["condition"]["length"] == 4096:
+            del record["task"]["corpus"]["documents"][1:]
+    leaderboard.build(records, samples, tmp_path)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert text.count("- fixture-docs: source made up for tests") == 1
+    assert "; 4 documents: document 0 (sha256 " in text
 
 
 def test_frame_has_one_row_per_cell_and_keeps_failures(records, samples):

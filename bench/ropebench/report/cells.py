@@ -33,6 +33,20 @@ TASK_KEYS = ("name", "version", "label", "scorer", "params", "corpus_label", "co
 CONDITION_KEYS = ("seed", "bos", "chat_template")
 
 
+def samples_by_cell(records: Iterable[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Sample rows sorted to the records they explain: cell_id → rows by index.
+
+    Rows beyond a record's `n_requested` are left out: a run that was cut off while it added samples leaves some behind,
+    and they are not in the record's numbers.
+    """
+    wanted = {record["cell_id"]: record["condition"]["n_requested"] for record in records}
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["index"] < wanted.get(row["cell_id"], 0):
+            found.setdefault(row["cell_id"], []).append(row)
+    return {cell_id: sorted(members, key=lambda row: row["index"]) for cell_id, members in found.items()}
+
+
 def cell_rows(records: Iterable[Record], samples: Samples | None = None, metric: str | None = None) -> list[Row]:
     """One flat row per record. `samples` gives intervals that know about clusters.
 

@@ -16,9 +16,7 @@ from ropebench.report.cells import Record, Samples, blocks, cell_rows
 _SAMPLE_KEYS = ("cell_id", "run_id", "index", "prompt_sha256", "tokens", "skip", "output")
 
 
-def records_frame(
-    records: Iterable[Record], samples: Samples | None = None, metric: str | None = None
-) -> pd.DataFrame:
+def records_frame(records: Iterable[Record], samples: Samples | None = None, metric: str | None = None) -> pd.DataFrame:
     """One row per cell with the columns of `cells.cell_rows`; failed cells keep their status and have no value."""
     return pd.DataFrame(cell_rows(records, samples, metric))
 

@@ -19,9 +19,7 @@ def has_depth(block: Block, samples: Samples) -> bool:
     return any((row.get("meta") or {}).get("depth") is not None for row in rows)
 
 
-def depth_means(
-    block: Block, samples: Samples, label: str, bins: int
-) -> dict[tuple[int, int], tuple[float, int]]:
+def depth_means(block: Block, samples: Samples, label: str, bins: int) -> dict[tuple[int, int], tuple[float, int]]:
     """(depth bin, length) → (mean score 0–1, number of samples) of one method; absent where nothing was measured."""
     found: dict[tuple[int, int], list[float]] = {}
     for length in block.lengths:

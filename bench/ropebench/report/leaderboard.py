@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ropebench.errors import UsageError
+from ropebench.record import canonical
 from ropebench.report import figures, summary
 from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.paired import by_cell, compared_metric, difference_table
@@ -94,8 +95,9 @@ def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict
 def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
     parts = [as_markdown(table(block))]
     differences = difference_table(block, samples, compared_metric(block, cells))
-    # Scores of fewer samples than the exact test needs cannot differ: such a table would only look like evidence.
-    if differences is not None and not (block.percent and max(row["n"] for row in block.rows) < smallest_decisive_n()):
+    # Scores over fewer haystacks than the exact test needs cannot differ: such a table would only look like evidence.
+    few = max(row["clusters"] for row in block.rows) < smallest_decisive_n()
+    if differences is not None and not (block.percent and few):
         parts.append(as_markdown(differences, "####"))
     for one in planned:
         parts.append(f"![{escape(one.title)}]({one.stem}.png)\n")
@@ -151,17 +153,22 @@ def _cost(records: Sequence[Record]) -> str:
 
 
 def _corpora(records: Sequence[Record]) -> list[str]:
-    lines = set()
+    # Lengths use different documents of one corpus, so they are collected over all records of it.
+    found: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
     for record in records:
         corpus = record["task"].get("corpus")
-        if not corpus:
-            continue
+        if corpus:
+            stated = {key: corpus.get(key) for key in ("label", "source", "revision", "licence")}
+            _, files = found.setdefault(canonical(stated), (stated, {}))
+            files |= {f"{one['name']} {one['sha256'][:12]}": one["name"] for one in corpus.get("documents") or []}
+    lines = []
+    for _, (corpus, files) in sorted(found.items()):
         parts = [f"source {corpus.get('source')}"]
         parts += [f"revision {corpus['revision']}"] if corpus.get("revision") else []
         parts += [f"licence {corpus['licence']}" if corpus.get("licence") else "licence not stated"]
-        documents = corpus.get("documents") or []
-        shown = ", ".join(f"{one['name']} (sha256 {one['sha256'][:12]})" for one in documents[:8])
+        documents = sorted(files)
+        shown = ", ".join(f"{files[key]} (sha256 {key.rpartition(' ')[2]})" for key in documents[:8])
         more = f" and {len(documents) - 8} more, see the records" if len(documents) > 8 else ""
         count = f"{len(documents)} document{'' if len(documents) == 1 else 's'}"
-        lines.add(escape(f"{corpus['label']}: {', '.join(parts)}; {count}: {shown}{more}"))
-    return sorted(lines)
+        lines.append(escape(f"{corpus['label']}: {', '.join(parts)}; {count}: {shown}{more}"))
+    return lines

@@ -192,9 +192,7 @@ def difference_by_length(
         return save(drawn, stem)
 
 
-def position_curve(
-    samples: Samples, cells: Mapping[str, str], length: int
-) -> dict[str, list[tuple[float, float]]]:
+def position_curve(samples: Samples, cells: Mapping[str, str], length: int) -> dict[str, list[tuple[float, float]]]:
     """Mean NLL by position, from the samples' bins: label → [(middle of the bin in tokens, nats per token)].
 
     `cells` maps row labels to cell_ids. Bins are merged to at most 32 over `length`; all scored tokens count alike.
@@ -271,4 +269,3 @@ def plot_frequencies(rows: Sequence[Mapping[str, Any]], trained_length: int, ste
         right.set_title("radix of each pair", loc="left", fontsize=9, pad=14)
         drawn.legend(loc="outside right center", fontsize=8)
         return save(drawn, stem)
-

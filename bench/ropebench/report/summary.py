@@ -227,11 +227,16 @@ def _score_limits(block: Block, done: Sequence[Row]) -> str:
     sure = next((row for row in done if row["value"] == 1 and row["low"] is not None and row["n"] == counts[0]), None)
     if sure is not None:
         text += f" {number(1, True)} % of {sure['n']} is compatible with {number(sure['low'], True)}–100 %."
-    needed = smallest_decisive_n()
-    if counts[0] < needed:
+    needed, clusters = smallest_decisive_n(), [row["clusters"] for row in done]
+    if any(row["clusters"] < row["n"] for row in done):
         text += (
-            f" With fewer than {needed} samples the exact paired test cannot tell any two methods apart: this task "
-            "ranks nothing here."
+            f" The samples of a cell share {_span(clusters)} haystack{'' if max(clusters) == 1 else 's'}, so they are"
+        )
+        text += " less than so many independent ones and Wilson's intervals are too narrow."
+    if max(clusters) < needed:
+        text += (
+            f" With fewer than {needed} independent samples the exact paired test cannot tell any two methods apart: "
+            "this task ranks nothing here."
         )
     return text
 
