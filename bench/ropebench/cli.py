@@ -9,17 +9,20 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from ropebench.arguments import parser, sweep_of
 from ropebench.errors import UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Exit codes: 0 all ok, 1 some cells failed, 2 a mistake in what was given, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
-    options = _parser().parse_args(words)
-    if not getattr(options, "command", None):
-        _parser().print_help()
+    top = parser(COMMANDS)
+    options = top.parse_args(words)
+    if not options.command:
+        top.print_help()
         return 2
     try:
         return int(options.go(options, words))
@@ -27,116 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ropebench: error: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("\nropebench: interrupted; what was measured is stored, run the same command to go on\n")
+        sys.stderr.write("\nropebench: interrupted; what was measured is stored: run the same command to go on\n")
         return 130
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         return 0
-
-
-def _sweep_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
-    add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods, comma between, parameters by colon")
-    add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
-    add("--sweep", metavar="FILE", help="a sweep file (TOML) or a built-in sweep; flags override it")
-    add("--lengths", metavar="2k,4k", help="lengths in tokens (default: ½, 1, 2, 4 × the trained window)")
-    add("--target", metavar="TOKENS", help="length that sets the factor for every length (default: the longest)")
-    add("--matched", action="store_true", default=None, help="factor = length ÷ trained length, cell by cell")
-    add("--factor", type=float, help="pin the factor")
-    add("--n", metavar="N", help="samples per cell (or TASK:N, repeatable by comma); a larger n tops up")
-    add("--seed", type=int)
-    add("--docs", action="append", metavar="WORD", help="long text: FOLDER, NAME=FOLDER, installed, noise, hub:ID; "
-        "TASK:WORD for one task only")  # fmt: skip
-    add("--bos", metavar="RULE", help="auto, always or never")
-    add("--chat-template", metavar="MODE", help="auto, on or off")
-    add("--base", metavar="BASE", help="unscaled (default) or native: what methods start from")
-    add("--no-baseline", dest="baseline", action="store_false", default=None, help="leave out the unmodified model")
-    add("--trained-length", metavar="TOKENS", help="overrides the trained length of the config or alias")
-    add("--revision", help="hub revision of the model")
-    add("--models", metavar="FILE", help="your own aliases (TOML; also ROPEBENCH_MODELS)")
-    add("--device", help="auto, cuda, cuda:1, mps or cpu")
-    add("--dtype", help="auto, float32, bfloat16 or float16")
-    add("--attention", help="sdpa (default), eager, flash_attention_2 or flex_attention")
-    add("--offline", action="store_true", default=None, help="use only what is already on this machine")
-    add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
-    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks; it is "
-        "run as code")  # fmt: skip
-    add("--results", default="results", metavar="DIR", help="results folder (default: results)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    from ropebench import __version__
-
-    parser = argparse.ArgumentParser(
-        prog="ropebench",
-        description="Which way of extending a RoPE model's context should I use, and what does it cost me?",
-    )
-    parser.add_argument("--version", action="version", version=f"ropebench {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-
-    def command(name: str, go: Any, text: str, sweep: bool = False) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(go=go)
-        if sweep:
-            _sweep_options(sub)
-        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
-        return sub
-
-    run = command("run", _run, "measure: method × task × length on one model; goes on where it stopped", sweep=True)
-    run.add_argument("--rerun", action="store_true", help="measure again what is already stored")
-    command("plan", _plan, "what `run` would do: cells, tokens, what is already stored", sweep=True)
-    listing = command("list", _list, "what can be named: methods, tasks, models, sweeps")
-    listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps"))
-    listing.add_argument("--plugin", dest="plugins", action="append", metavar="FILE")
-    listing.add_argument("--models", metavar="FILE")
-    return parser
-
-
-def _sweep(options: argparse.Namespace) -> Any:
-    """The sweep of the flags, laid over a sweep file where one is named."""
-    from dataclasses import fields, replace
-
-    from ropebench.plan import Sweep, length_of
-
-    sweep = Sweep.from_toml(options.sweep) if options.sweep else Sweep()
-    given = {f.name: getattr(options, f.name, None) for f in fields(Sweep)}
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in ("methods", "tasks"):
-        if name in given:
-            given[name] = tuple(word.strip() for word in given[name].split(",") if word.strip())
-    for name in ("target", "trained_length"):
-        if name in given:
-            given[name] = length_of(given[name])
-    tasks = {word.split(":")[0] for word in given.get("tasks", sweep.tasks)}
-    if "n" in given:
-        given["n"] = _by_task(given["n"].split(","), tasks, _count)
-    if "docs" in given:
-        given["docs"] = _by_task(given["docs"], tasks, str)
-    if "plugins" in given:
-        given["plugins"] = tuple(given["plugins"])
-    return replace(sweep, **given)
-
-
-def _by_task(words: Sequence[str], tasks: set[str], value: Any) -> Any:
-    """One value for all tasks, or a mapping from words of the form TASK:VALUE."""
-    named = {}
-    for word in words:
-        task, colon, rest = word.partition(":")
-        if colon and task in tasks:
-            named[task] = value(rest)
-        elif len(words) > 1:
-            raise UsageError(f"{word!r}: with several values write TASK:VALUE, with a task of: {', '.join(sorted(tasks))}")
-        else:
-            return value(word)
-    return named
-
-
-def _count(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise UsageError(f"--n {word!r}: the number of samples must be a whole number") from None
 
 
 def _run(options: argparse.Namespace, words: list[str]) -> int:
@@ -146,7 +44,7 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.store import Writer
 
     _quiet()
-    plan = make_plan(_sweep(options))
+    plan = make_plan(sweep_of(options))
     writer = Writer(options.results)
     stored = Stored() if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
@@ -154,62 +52,259 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
         sys.stderr.write(f"note: {note}\n")
     if len(pending) < len(plan.cells):
         sys.stderr.write(f"{len(plan.cells) - len(pending)} of {len(plan.cells)} cells are already stored\n")
-    records = []
+    records: list[Any] = []
     if pending:
         first = pending[0]
         preflight(pending, load_tokenizer(first.card, first.trust_remote_code))
+        sys.stderr.write(f"{first.card.id} on {first.device} in {first.dtype}, {len(pending)} cells\n")
         loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code)
         records = run_cells(pending, loaded, stored, writer, ["ropebench", *words], _progress)
         sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
-    failed = [r for r in records if r["outcome"]["status"] != "ok"]
+    failed = [record for record in records if record["outcome"]["status"] != "ok"]
     for record in failed:
         error = record["outcome"]["error"]
-        sys.stderr.write(
-            f"failed: {record['method']['label']} {record['task']['label']} at {record['condition']['length']}: "
-            f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})\n"
-        )
+        where = f"{record['method']['label']} {record['task']['label']} at {record['condition']['length']}"
+        what = f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})"
+        sys.stderr.write(f"failed: {where}: {what}\n")
     if options.json:
-        print(json.dumps(records))
+        print(json.dumps(records, ensure_ascii=False))
+    else:
+        _verdict(options.results, {cell.id for cell in plan.cells})
     return 1 if failed else 0
+
+
+def _verdict(results: str, cells: set[str]) -> None:
+    """One line per task, and where the records are."""
+    from ropebench.report import cells as flat
+    from ropebench.report import summary
+    from ropebench.report.paired import by_cell
+
+    records, samples = _stored(results, lambda record: record["cell_id"] in cells)
+    for block in flat.blocks(flat.cell_rows(records, samples)):
+        print("\n".join(summary.verdict(block, samples, by_cell(records))[:1]))
+    print(f"records: {results}   tables: ropebench report --results {results}")
+
+
+def _stored(results: str, keep: Any = lambda _: True) -> tuple[list[Any], Any]:
+    """Counting records and their sample rows. Raises UsageError when there are none."""
+    from ropebench import store
+    from ropebench.report.cells import samples_by_cell
+
+    records = [record for record in store.newest_ok(store.read(results)) if keep(record)]
+    if not records:
+        raise UsageError(f"no records in {results!r}; measure something first: ropebench run --help")
+    return records, samples_by_cell(records, store.samples(results))
+
+
+def _report(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.report import cells, figures, tables
+    from ropebench.report.paired import by_cell, compared_metric, difference_table
+
+    records, samples = _stored(options.results, lambda r: options.model in (None, r["model"]["id"]))
+    rows = cells.cell_rows(records, samples, metric=options.metric)
+    blocks, known = cells.blocks(rows), by_cell(records)
+    found = []
+    for block in blocks:
+        found += [tables.table(block), difference_table(block, samples, compared_metric(block, known))]
+    shown = [table for table in found if table is not None]
+    if options.json:
+        print(tables.as_json(rows), end="")
+    else:
+        print("\n".join(tables.as_text(table) for table in shown), end="")
+    if options.out:
+        folder = _folder(options.out)
+        planned = figures.plan(blocks, samples, known)
+        drawn = [path for one in planned for path in figures.draw(one, samples, folder)]
+        pictures = [f"![{one.title}]({one.stem}.png)\n" for one in planned]
+        (folder / "report.md").write_text(
+            "\n".join(["# Report\n", *map(tables.as_markdown, shown), *pictures]), encoding="utf-8"
+        )
+        (folder / "report.csv").write_text(tables.as_csv(rows), encoding="utf-8", newline="\n")
+        sys.stderr.write(f"wrote {folder}/report.md, report.csv and {len(drawn)} plot files\n")
+    return 0
+
+
+def _leaderboard(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.report import leaderboard
+
+    records, samples = _stored(options.results)
+    if options.check:
+        stale = leaderboard.check(records, samples, Path(options.out))
+        if stale:
+            sys.stderr.write(f"not up to date: {', '.join(stale)}; run ropebench leaderboard\n")
+        return 1 if stale else 0
+    written = leaderboard.build(records, samples, _folder(options.out))
+    print(f"wrote {Path(options.out) / 'README.md'} and {len(written) - 1} files beside it")
+    return 0
+
+
+def _folder(word: str) -> Path:
+    folder = Path(word)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"output folder {word!r} cannot be made: {error.strerror}") from None
+    return folder
+
+
+def _inspect(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.overview import pair_rows, tables_of
+    from ropebench.plan import make_plan
+    from ropebench.report.tables import Table, as_text
+
+    _quiet()
+    plan = make_plan(sweep_of(options), corpora=False)
+    rows, geometry = tables_of(plan), plan.cells[0].geometry
+    if options.json:
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        header, body = pair_rows(rows, geometry)
+        model = plan.cells[0].card
+        title = f"{model.id}: {geometry.pairs} rotary pairs, theta {geometry.theta:g}, trained {geometry.trained_length}"
+        notes = [
+            f"{row['label']}: attention factor {row['attention_factor']:.6g}; pairs that never turn fully within "
+            f"{geometry.trained_length} tokens: {_span(row['never_turn_within_window'])}"
+            for row in rows
+        ]
+        print(as_text(Table(title, tuple(header), tuple(map(tuple, body)), None, (*notes, *plan.notes))), end="")
+    if options.out:
+        from ropebench.report.plots import plot_frequencies
+
+        folder = _folder(options.out)
+        (folder / "inspect.json").write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        plot_frequencies(rows, geometry.trained_length, folder / "inspect")
+        sys.stderr.write(f"wrote {folder}/inspect.json, inspect.png and inspect.svg\n")
+    return 0
+
+
+def _span(pairs: Sequence[int]) -> str:
+    return f"{pairs[0]}–{pairs[-1]} ({len(pairs)})" if pairs else "none"
+
+
+def _plan(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.overview import costs
+    from ropebench.plan import make_plan
+    from ropebench.report.tables import Table, as_text
+    from ropebench.run import Stored
+
+    _quiet()
+    plan = make_plan(sweep_of(options))
+    rows, outdated = costs(plan, Stored.read(options.results))
+    if options.json:
+        print(json.dumps(rows, ensure_ascii=False))
+        return 0
+    total = sum(row["tokens_left"] for row in rows)
+    first = plan.cells[0]
+    title = f"{first.card.id} on {first.device} in {first.dtype}: {len(rows)} cells, {total:,} tokens to run"
+    columns = ("cell", "method", "task", "length", "n", "stored", "tokens left", "state")
+    body = tuple((*(str(v) for v in list(row.values())[:6]), f"{row['tokens_left']:,}", row["state"]) for row in rows)
+    print(as_text(Table(title, columns, body, None, (*plan.notes, *outdated))), end="")
+    return 0
+
+
+def _list(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.overview import listing
+    from ropebench.report.tables import Table, as_text
+
+    rows = listing(options.what, options.plugins, options.models)
+    if options.json:
+        print(json.dumps(rows, ensure_ascii=False))
+        return 0
+    columns = [name for name in rows[0] if name not in ("source", "origin", "version")] if rows else []
+    if options.what == "models":
+        columns.insert(1, "source")
+    body = tuple(tuple("" if row.get(name) is None else str(row[name]) for name in columns) for row in rows)
+    print(as_text(Table(f"{len(rows)} {options.what}", tuple(columns), body)), end="")
+    return 0
+
+
+def _show(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench import replay
+
+    record = replay.find_record(options.results, options.cell)
+    if options.sample is None:
+        print(json.dumps(record, ensure_ascii=False, indent=None if options.json else 1))
+        return 0
+    row = replay.find_row(options.results, record, options.sample)
+    _quiet()
+    try:
+        example, encoder = replay.prompt_again(record, row, options.docs, options.plugins, options.models)
+    except UsageError as error:
+        prompt: dict[str, Any] = {"prompt": f"cannot be made again: {error}"}
+    else:
+        ids = example.ids or example.windows[0].ids
+        prompt = {
+            "prompt_ids": len(ids),
+            "head_ids": list(ids[:16]),
+            "tail_ids": list(ids[-16:]),
+            "prompt_head": encoder.decode(ids[:120]),
+            "prompt_tail": encoder.decode(ids[-120:]),
+        }
+    sample = {**prompt, **{key: row[key] for key in ("tokens", "skip", "targets", "output", "scores", "meta")}}
+    if options.json:
+        print(json.dumps(sample, ensure_ascii=False))
+        return 0
+    condition = record["condition"]
+    print(f"{record['model']['id']}  {record['method']['label']}  {record['task']['label']}  {condition['length']} tokens")
+    for key, value in sample.items():
+        print(f"\n{key}:\n  {str(value).strip() if key.startswith('prompt_') else value!r}")
+    return 0
+
+
+def _cache(options: argparse.Namespace, words: list[str]) -> int:
+    import shutil
+
+    from ropebench.model import cache_dir
+
+    folder = cache_dir()
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
+    if options.clear and folder.is_dir():
+        # Only what ropebench itself puts there, never whatever else the folder holds.
+        for part in ("models", "weights", "samples"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+    print(f"{folder}: {size / 1e6:,.0f} MB{' cleared' if options.clear else ''}")
+    return 0
 
 
 def _quiet() -> None:
     """Keep libraries' progress bars and advice out of our output."""
     import os
-    import warnings
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", module="transformers")
 
 
 def _progress(at: Any) -> None:
-    """One line on a terminal; silence elsewhere except at the start of a cell."""
+    """One line that is rewritten on a terminal; elsewhere one line at the start of each cell."""
     cell = at.cell
-    rate = f"{at.tokens_per_second:,.0f} tokens/s" if at.tokens_per_second else ""
-    left = f"{at.seconds_left:,.0f} s left in cell" if at.seconds_left else ""
-    text = (
-        f"cell {at.number}/{at.cells}  {cell.method_label}  {cell.task_label}  length {cell.length}  "
-        f"sample {at.sample + 1}/{at.samples}  {rate}  {left}"
-    )
+    parts = [
+        f"cell {at.number}/{at.cells}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
+        f"sample {at.sample + 1}/{at.samples}",
+        f"{at.tokens_per_second:,.0f} tokens/s" if at.tokens_per_second else "",
+        f"{at.seconds_left:,.0f} s left in this cell" if at.seconds_left else "",
+    ]
+    text = "  ".join(part for part in parts if part)
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text.strip()}")
-        sys.stderr.flush()
+        sys.stderr.write(f"\r\033[K{text[:200]}")
     elif at.sample == 0:
-        sys.stderr.write(text.strip() + "\n")
-        sys.stderr.flush()
+        sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
-def _plan(options: argparse.Namespace, words: list[str]) -> int:
-    return 0
-
-
-def _list(options: argparse.Namespace, words: list[str]) -> int:
-    return 0
-
+COMMANDS = {
+    "run": _run,
+    "plan": _plan,
+    "inspect": _inspect,
+    "list": _list,
+    "report": _report,
+    "leaderboard": _leaderboard,
+    "show": _show,
+    "cache": _cache,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -181,8 +181,9 @@ def length_of(word: Any) -> int:
     return value
 
 
-def make_plan(sweep: Sweep) -> Plan:
-    """Resolve names, lengths, factors and corpora into cells. Reads configs and corpora, loads no weights.
+def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
+    """Resolve names, lengths, factors and corpora into cells. Reads configs and corpora, loads no weights; with
+    `corpora=False` no long text is opened (its cells can be looked at, not run).
 
     Raises UsageError for anything that cannot be run as asked.
     """
@@ -216,7 +217,7 @@ def make_plan(sweep: Sweep) -> Plan:
     cells: list[Cell] = []
     for method, method_entry in rows:
         for task, task_entry in tasks:
-            corpus = _corpus(sweep, task)
+            corpus = _corpus(sweep, task) if corpora else None
             task = task.resolved(lengths[task_entry.name])
             # Longest first: a likelihood task's shorter lengths are then read off the longest pass.
             for length in sorted(lengths[task_entry.name], reverse=True):

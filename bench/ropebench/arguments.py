@@ -1,0 +1,159 @@
+"""The command line's words: its parser, and the sweep that they stand for. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ropebench import __version__
+from ropebench.errors import UsageError
+
+Command = Callable[[argparse.Namespace, list[str]], int]
+
+
+def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The parser of `ropebench`; `commands` are the functions behind the command words."""
+    top = argparse.ArgumentParser(
+        prog="ropebench",
+        description="Which way of extending a RoPE model's context should I use, and what does it cost me?",
+        epilog="Plug-in files (--plugin) and a model's own code (--trust-remote-code) are run as code.",
+    )
+    top.add_argument("--version", action="version", version=f"ropebench {__version__}")
+    words = top.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        sub = words.add_parser(name, help=text, description=text)
+        sub.set_defaults(go=commands[name])
+        return sub
+
+    run = command("run", "measure method × task × length on one model; goes on where an earlier run stopped")
+    _sweep_arguments(run)
+    run.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _json(run)
+    plan = command("plan", "what `run` would do: cells, tokens, and what is already stored")
+    _sweep_arguments(plan)
+    _json(plan)
+    inspect = command("inspect", "the rotary tables of methods on a model: wavelengths, slowdown, radix; no weights")
+    _sweep_arguments(inspect)
+    inspect.add_argument("--out", metavar="DIR", help="write inspect.json and the plot (PNG, SVG) there")
+    _json(inspect)
+    listing = command("list", "what can be named: methods, tasks, models or sweeps")
+    listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps"))
+    listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    listing.add_argument("--models", metavar="FILE", help="your own aliases (TOML)")
+    _json(listing)
+    report = command("report", "tables by length, and with --out Markdown, CSV and plots, from stored records")
+    _results(report)
+    report.add_argument("--metric", help="another metric than each task's primary one")
+    report.add_argument("--model", help="this model only")
+    report.add_argument("--out", metavar="DIR", help="write report.md, report.csv and the plots there")
+    _json(report)
+    board = command("leaderboard", "write the leaderboard (Markdown, CSV, plots) from stored records alone")
+    _results(board)
+    board.add_argument("--out", default="leaderboard", metavar="DIR", help="where to write (default: leaderboard)")
+    board.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not up to date")
+    show = command("show", "one cell, or one of its samples: prompt head and tail, ids, output, score")
+    show.add_argument("cell", help="cell id, or its first characters (see `ropebench report --json`)")
+    show.add_argument("--sample", type=int, metavar="I", help="the sample's index")
+    show.add_argument("--docs", metavar="WORD", help="the long text of the cell, where it is not installed")
+    show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    show.add_argument("--models", metavar="FILE")
+    _results(show)
+    _json(show)
+    cache = command("cache", "where the cache is and how large; --clear empties it")
+    cache.add_argument("--clear", action="store_true")
+    return top
+
+
+def _json(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _results(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+
+
+def _sweep_arguments(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
+    add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
+    add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
+    add("--sweep", metavar="FILE", help="a sweep file (TOML), or a built-in one by name; flags override it")
+    add("--lengths", metavar="2k,4k", help="lengths in tokens (default: ½, 1, 2 and 4 × the trained length)")
+    add("--target", metavar="TOKENS", help="the length that sets the factor for every length (default: the longest)")
+    add("--matched", action="store_true", default=None, help="factor = length ÷ trained length, cell by cell")
+    add("--factor", type=float, metavar="S", help="pin the factor")
+    add("--n", metavar="N", help="samples per cell, or TASK:N,TASK:N; a larger n tops up")
+    add("--seed", type=int, metavar="S")
+    docs = "long text: installed, FOLDER, NAME=FOLDER, noise, or hub:ID; TASK:WORD for one task (repeatable)"
+    add("--docs", action="append", metavar="WORD", help=docs)
+    add("--bos", metavar="RULE", help="auto (default: what the tokenizer adds), always, or never")
+    add("--chat-template", metavar="MODE", help="auto (default), on or off")
+    add("--base", metavar="BASE", help="unscaled (default) or native: the table that methods start from")
+    add("--no-baseline", dest="baseline", action="store_false", default=None, help="leave out the unmodified model")
+    add("--trained-length", metavar="TOKENS", help="overrides the trained length of the config or alias")
+    add("--revision", metavar="REV", help="hub revision of the model")
+    add("--models", metavar="FILE", help="your own aliases (TOML; also ROPEBENCH_MODELS)")
+    add("--device", metavar="D", help="auto (default), cuda, cuda:1, mps or cpu")
+    add("--dtype", metavar="T", help="auto (default), float32, bfloat16 or float16")
+    add("--attention", metavar="A", help="sdpa (default), eager, flash_attention_2 or flex_attention")
+    add("--offline", action="store_true", default=None, help="use only what is already on this machine")
+    add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
+    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")
+    _results(sub)
+
+
+def sweep_of(options: argparse.Namespace) -> Any:
+    """The `Sweep` of the flags, laid over a sweep file where one is named. Raises UsageError for words it cannot read."""
+    from dataclasses import fields, replace
+
+    from ropebench.plan import Sweep, length_of
+
+    sweep = Sweep.from_toml(options.sweep) if options.sweep else Sweep()
+    given = {f.name: getattr(options, f.name, None) for f in fields(Sweep)}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in ("methods", "tasks"):
+        if name in given:
+            given[name] = tuple(word.strip() for word in given[name].split(",") if word.strip())
+    for name in ("target", "trained_length"):
+        if name in given:
+            given[name] = length_of(given[name])
+    # A flag that says how the factor is found replaces whatever rule the file has.
+    rules = ("target", "matched", "factor")
+    if any(name in given for name in rules):
+        given = {**{name: getattr(Sweep(), name) for name in rules}, **given}
+    tasks = [word.split(":")[0] for word in given.get("tasks", sweep.tasks)]
+    if "n" in given:
+        given["n"] = by_task(given["n"].split(","), tasks, _count)
+    if "docs" in given:
+        given["docs"] = by_task(given["docs"], tasks, str)
+    if "plugins" in given:
+        given["plugins"] = tuple(given["plugins"])
+    for name in ("n", "docs", "lengths"):
+        # Per-task settings of a sweep file whose task was left out on the command line.
+        value = getattr(sweep, name)
+        if name not in given and isinstance(value, Mapping) and "tasks" in given:
+            given[name] = {task: v for task, v in value.items() if task in tasks} or None
+    return replace(sweep, **given)
+
+
+def by_task(words: Sequence[str], tasks: Sequence[str], value: Callable[[str], Any]) -> Any:
+    """One value for all tasks, or a mapping from words of the form TASK:VALUE."""
+    named = {}
+    for word in words:
+        task, colon, rest = word.partition(":")
+        if colon and task in tasks:
+            named[task] = value(rest)
+        elif len(words) > 1:
+            raise UsageError(f"{word!r}: with several values write TASK:VALUE, where TASK is one of {', '.join(tasks)}")
+        else:
+            return value(word)
+    return named
+
+
+def _count(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise UsageError(f"--n {word!r}: the number of samples must be a whole number, or TASK:N") from None

@@ -1,0 +1,81 @@
+"""One stored sample, made again from its record: the prompt that the model was fed, beside what it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+
+from ropebench.corpus import Corpus, open_corpus
+from ropebench.errors import UsageError
+from ropebench.model import card, find, load_tokenizer
+from ropebench.prompt import Encoder
+from ropebench.record import Json
+from ropebench.registry import Registry
+from ropebench.run import prompt_sha256
+from ropebench.store import newest_ok, read, samples
+from ropebench.task import Example, Task
+
+
+def find_record(results: str | Path, cell: str) -> Json:
+    """The counting record of the cell whose id begins with `cell`. Raises UsageError when none or several do."""
+    records = [r for r in newest_ok(read(results)) if r["cell_id"].startswith(cell)]
+    if len(records) != 1:
+        what = "no cell" if not records else f"{len(records)} cells"
+        raise UsageError(f"{what} in {Path(results).name!r} with an id that begins with {cell!r}; see report --json")
+    return records[0]
+
+
+def find_row(results: str | Path, record: Json, index: int) -> Json:
+    """A cell's sample row by index. Raises UsageError with the indexes there are."""
+    rows = {row["index"]: row for row in samples(results, record["cell_id"])}
+    if index not in rows:
+        there = f"0 to {max(rows)}" if rows else "none"
+        raise UsageError(f"cell {record['cell_id']} has no sample {index}; stored: {there}")
+    return rows[index]
+
+
+def prompt_again(
+    record: Json, row: Json, docs: str | None, plugins: Sequence[str], models: str | None
+) -> tuple[Example, Encoder]:
+    """The example of a sample row, made again; its prompt's hash must be the stored one.
+
+    Raises UsageError when the corpus is not here (`--docs` names it) or the prompt comes out differently.
+    """
+    task = _task(record, plugins)
+    condition = record["condition"]
+    tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
+    encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
+    stream = task.examples(condition["length"], encoder, condition["seed"], _corpus(record, docs))
+    example = next(islice(stream, row["index"], None), None)
+    if example is None or prompt_sha256(example) != row["prompt_sha256"]:
+        raise UsageError("the prompt made now is not the stored one (other documents, tokenizer or task version)")
+    return example, encoder
+
+
+def _task(record: Json, plugins: Sequence[str]) -> Task:
+    entry = Registry.load(plugins).entry("task", record["task"]["name"])
+    if entry.cls.version != record["task"]["version"]:
+        raise UsageError(
+            f"task {entry.name!r} is at version {entry.cls.version}, the record at {record['task']['version']}"
+        )
+    known = {f.name for f in fields(entry.cls)}
+    params = {k: tuple(v) if isinstance(v, list) else v for k, v in record["task"]["params"].items() if k in known}
+    task: Task = entry.cls(**params)
+    return task
+
+
+def _corpus(record: Json, docs: str | None) -> Corpus | None:
+    about = record["task"]["corpus"]
+    if about is None:
+        return None
+    word = docs or next((w for w in ("installed", "noise") if open_corpus(w).identity == about["identity"]), None)
+    if word is None and about["source"].startswith("hub:"):
+        word = f"{about['source']}@{about['revision']}"
+    if word is None:
+        raise UsageError(f"the text of {about['label']} ({about['source']}) is not here; name it with --docs")
+    found = open_corpus(word)
+    if found.identity != about["identity"]:
+        raise UsageError(f"--docs {word}: not the documents of this cell ({about['label']})")
+    return found
