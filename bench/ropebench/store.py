@@ -124,19 +124,24 @@ class Writer:
 
     def record(self, record: Json) -> None:
         """Append a record."""
-        self._append(self.path, record)
+        append(self.path, record)
 
     def sample(self, row: Json) -> None:
         """Append a sample row."""
-        self._append(self.folder / f"{self.run_id}{SAMPLES}", row)
+        append(self.folder / f"{self.run_id}{SAMPLES}", row)
 
-    def _append(self, path: Path, value: Json) -> None:
-        data = (canonical(value) + "\n").encode()
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            written = os.write(handle, data)
-            if written != len(data):
-                raise OSError(f"{path.name}: only {written} of {len(data)} bytes were written (disk full?)")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+
+def append(path: str | Path, value: Json) -> None:
+    """Append one line to a results file in one write, and have it on the disk before returning.
+
+    Raises OSError when not all of it was written.
+    """
+    data = (canonical(value) + "\n").encode()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        written = os.write(handle, data)
+        if written != len(data):
+            raise OSError(f"{Path(path).name}: only {written} of {len(data)} bytes were written (disk full?)")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
