@@ -6,6 +6,7 @@ token (RoFormer, arXiv:2104.09864, eq. 15). Everything here is float64; only `ap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,8 +69,8 @@ class RopeGeometry:
     def __post_init__(self) -> None:
         if self.rotary_dim < 2 or self.rotary_dim % 2:
             raise UsageError(f"rotary_dim must be an even number ≥ 2, not {self.rotary_dim}")
-        if not self.theta > 1:
-            raise UsageError(f"theta must be > 1, not {self.theta}")
+        if not 1 < self.theta < math.inf:
+            raise UsageError(f"theta must be a number > 1, not {self.theta}")
         if self.trained_length < 1:
             raise UsageError(f"the trained length must be ≥ 1 token, not {self.trained_length}")
         if not self.extended_length:
@@ -90,9 +91,20 @@ class RopeGeometry:
         return self.trained_length * self.inv_freq() / (2 * np.pi)
 
     def pair_at(self, rotations: float) -> float:
-        """The (fractional) pair index that makes `rotations` turns within the trained window (YaRN, App. A.2)."""
-        turns = np.log(self.trained_length / (rotations * 2 * np.pi))
-        return float(self.rotary_dim * turns / (2 * np.log(self.theta)))
+        """The (fractional) pair index that makes `rotations` turns within the trained window (YaRN, App. A.2).
+
+        Log-linear in the index for the plain table; read off the table itself where the base is another one.
+        """
+        per_pair = 2 * np.log(self.theta) / self.rotary_dim
+        if self.base is None:
+            turns = np.log(self.trained_length / (rotations * 2 * np.pi))
+            return float(self.rotary_dim * turns / (2 * np.log(self.theta)))
+        own = self.rotations()
+        slowing = -np.log(np.minimum.accumulate(own[own > 0]))  # rises with the index
+        asked = -np.log(rotations)
+        index = np.interp(asked, slowing, np.arange(len(slowing)))
+        before, after = min(asked - slowing[0], 0.0), max(asked - slowing[-1], 0.0)  # past the ends, by the plain slope
+        return float(index + (before + after) / per_pair)
 
     def scaled(self, slowdown: Sequence[float] | Array, attention_factor: float = 1.0) -> Frequencies:
         """Frequencies with pair i slowed by slowdown[i] (METHODS.md's cum_i), shape (pairs,)."""
@@ -132,7 +144,7 @@ def geometry_of(config: Any, trained_length: int | None = None) -> RopeGeometry:
     if theta is None:
         raise UsageError(
             f"{kind}: the config states no RoPE base (rope_theta), so this is a model without rotary position "
-            "embeddings; choose a model with RoPE"
+            "embeddings (or with its own layout of them); choose a model with RoPE"
         )
     rotary_dim = _rotary_dim(kind, get, rope)
     shipped = {} if rope.get("rope_type", rope.get("type")) in UNSCALED else _plain(rope)

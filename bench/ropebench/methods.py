@@ -1,106 +1,45 @@
 """Every built-in method: a frozen dataclass whose fields are its hyper-parameters, and one pure function.
 
-Notation (pair index i from 0): θ_i the trained frequency, s the factor, L the trained window, r_i = L·θ_i/2π the turns
-of pair i within it. A method is stated as its slowdown cum_i = θ_i/θ'_i. MrRoPE (arXiv:2601.22181) reads every such
-table as a mixed-radix number system with digits λ_0 = cum_0, λ_i = cum_i/cum_{i−1} (`radix`).
-
-The band of YaRN's code and of MrRoPE runs from `low` (the last pair that turns ≥ 32 times) to `high` (the first that
-turns less than once). MrRoPE's paper calls the 32 α and the 1 β; YaRN's paper names them the other way round. Here
-they are `beta_fast` and `beta_slow`, as in transformers.
+The notation (i, s, L, r_i, cum_i, m_i, low and high) and the words the formulas are written in are those of `method`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ropebench.errors import UsageError, unknown
+from ropebench.errors import UsageError
 from ropebench.geometry import Array, Frequencies, RopeGeometry
+from ropebench.method import Method as Method  # re-exported: where plug-ins look for it
+from ropebench.method import (
+    at_least_one,
+    band,
+    blend,
+    digits,
+    index_ramp,
+    ntk_exponent,
+    power,
+    rotation_ramp,
+    yarn_attention,
+)
 
-
-@dataclass(frozen=True)
-class Method:
-    """Base of every method. A subclass sets `name`, `version` (raised whenever a table could change), `summary`,
-    `source` (paper and equation), and defines `frequencies`.
-
-    `length_dependent`: the table depends on the length of the sequence, so it is computed for each example and nothing
-    cached under another length is reused. `scales` is False for the unmodified models.
-    """
-
-    name: ClassVar[str] = ""
-    version: ClassVar[int] = 1
-    length_dependent: ClassVar[bool] = False
-    scales: ClassVar[bool] = True
-    summary: ClassVar[str] = ""
-    source: ClassVar[str] = ""
-
-    def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        """The table for `geometry` stretched by `factor` (≥ 1); `length` in tokens matters to length-dependent methods
-        only. Pure: no model, no state."""
-        raise TypeError(f"method {self.name!r} does not define frequencies()")
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """All hyper-parameters as plain JSON values."""
-        return {f.name: list(v) if isinstance(v := getattr(self, f.name), tuple) else v for f in fields(self)}
-
-    @property
-    def set_params(self) -> dict[str, Any]:
-        """The hyper-parameters that differ from their defaults."""
-        plain = {f.name: f.default for f in fields(self)}
-        return {name: value for name, value in self.params.items() if value != plain[name]}
-
-
-def radix(geometry: RopeGeometry, table: Frequencies) -> Array:
-    """The mixed-radix digits λ_i of a table against the trained one, shape (pairs,); their running product is the
-    slowdown. PI: λ_0 = s, the rest 1. (MrRoPE's paper counts the product one place later.)"""
-    slowdown = geometry.inv_freq() / table.inv_freq
-    return slowdown / np.concatenate([[1.0], slowdown[:-1]])
-
-
-def band(
-    geometry: RopeGeometry, beta_fast: float = 32.0, beta_slow: float = 1.0, truncate: bool = True
-) -> tuple[float, float]:
-    """`low` and `high` of YaRN's code: the pair indices that turn beta_fast and beta_slow times within the window,
-    rounded outwards and clamped to [0, rotary_dim − 1] (the published clamp; in pair units it hardly ever binds)."""
-    low, high = geometry.pair_at(beta_fast), geometry.pair_at(beta_slow)
-    if truncate:
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, geometry.rotary_dim - 1)
-    return low, high if high > low else low + 0.001  # transformers' own guard against an empty band
-
-
-def yarn_attention(factor: float, mscale: float = 1.0) -> float:
-    """0.1·mscale·ln s + 1 for s > 1, else 1 (YaRN, arXiv:2309.00071, eq. 22; it multiplies cos and sin)."""
-    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-
-def _index_ramp(geometry: RopeGeometry, low: float, high: float) -> Array:
-    """0 up to `low`, 1 from `high`, linear in the pair index between."""
-    return np.clip((np.arange(geometry.pairs) - low) / (high - low), 0.0, 1.0)
-
-
-def _rotation_ramp(geometry: RopeGeometry, fast: float, slow: float) -> Array:
-    """0 for pairs that turn `fast` times or more, 1 for `slow` or fewer, linear in the rotations between."""
-    return 1.0 - np.clip((geometry.rotations() - slow) / (fast - slow), 0.0, 1.0)
-
-
-def _blend(ramp: Array, factor: float) -> Array:
-    """Slowdown of the frequency blend θ·((1 − ramp) + ramp/s). (Blending wavelengths would be another method.)"""
-    return np.asarray(1.0 / ((1.0 - ramp) + ramp / factor))
+ALIASES = {"linear": "pi", "dynamic": "dynamic_ntk"}
 
 
 @dataclass(frozen=True)
 class Unscaled(Method):
-    """The table the checkpoint was trained with, whatever scaling it ships."""
+    """The table the checkpoint was trained with, whatever scaling it ships: cum_i = 1.
+
+    >>> Unscaled().frequencies(RopeGeometry(4, 100.0, 8), 2.0, 16).inv_freq.tolist()
+    [1.0, 0.1]
+    """
 
     name, scales = "none", False
     summary = "the trained table, unscaled"
-    source = "RoFormer, arXiv:2104.09864"
+    source = "RoFormer, arXiv:2104.09864, eq. 15"
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
         return geometry.scaled(np.ones(geometry.pairs))
@@ -108,7 +47,7 @@ class Unscaled(Method):
 
 @dataclass(frozen=True)
 class PositionInterpolation(Method):
-    """Every frequency divided by s: positions interpolated into the trained window.
+    """Every frequency divided by s, as if positions were interpolated into the trained window: cum_i = s.
 
     >>> PositionInterpolation().frequencies(RopeGeometry(4, 100.0, 8), 2.0, 16).inv_freq.tolist()
     [0.5, 0.05]
@@ -119,24 +58,24 @@ class PositionInterpolation(Method):
     source = "Chen et al., arXiv:2306.15595, eq. 4; transformers 'linear'"
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        return geometry.scaled(np.full(geometry.pairs, factor))
-
-
-def _ntk(geometry: RopeGeometry, factor: float) -> Array:
-    """cum_i = s^(2i/(d−2)): the base becomes b·s^(d/(d−2)), so that the last pair is slowed by exactly s."""
-    return np.asarray(factor ** (2.0 * np.arange(geometry.pairs) / max(geometry.rotary_dim - 2, 1)))
+        return geometry.scaled(power(factor, np.ones(geometry.pairs)))
 
 
 @dataclass(frozen=True)
 class Ntk(Method):
-    """NTK-aware: a larger base, b·s^(d/(d−2)); the fastest pair is kept and the slowest slowed by s."""
+    """NTK-aware: a larger base, b·s^(d/(d−2)), so cum_i = s^(2i/(d−2)): the fastest pair is kept, the slowest slowed
+    by s, and every digit after the first is the same.
+
+    >>> Ntk().frequencies(RopeGeometry(4, 100.0, 8), 2.0, 16).inv_freq.tolist()
+    [1.0, 0.05]
+    """
 
     name = "ntk"
     summary = "NTK-aware: the base raised so that the last pair is slowed by the factor"
     source = "YaRN, arXiv:2309.00071, eq. 16"
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        return geometry.scaled(_ntk(geometry, factor))
+        return geometry.scaled(power(factor, ntk_exponent(geometry)))
 
 
 @dataclass(frozen=True)
@@ -153,16 +92,19 @@ class DynamicNtk(Method):
     f: float = 1.0
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
+        if not self.f > 0:
+            raise UsageError(f"dynamic_ntk: f must be above 0, not {self.f:g}")
         longest = max(length, geometry.trained_length)
-        return geometry.scaled(_ntk(geometry, self.f * longest / geometry.trained_length - (self.f - 1.0)))
+        own_factor = self.f * longest / geometry.trained_length - (self.f - 1.0)
+        return geometry.scaled(power(own_factor, ntk_exponent(geometry)))
 
 
 @dataclass(frozen=True)
 class Yarn(Method):
-    """YaRN as its code and transformers have it: the blend is linear in the pair *index* between low and high.
+    """YaRN as its code and transformers have it: θ·((1 − t) + t/s), t linear in the pair *index* from low to high.
 
     Not `yarn_paper`: the published equation is linear in rotations, and gives other tables. `mscale` and
-    `mscale_all_dim` are DeepSeek's; an explicit `attention_factor` wins over both.
+    `mscale_all_dim` are DeepSeek's and come as a pair; an explicit `attention_factor` wins over both.
     """
 
     name = "yarn"
@@ -176,20 +118,14 @@ class Yarn(Method):
     mscale_all_dim: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        ramp = _index_ramp(geometry, *band(geometry, self.beta_fast, self.beta_slow, self.truncate))
-        return geometry.scaled(_blend(ramp, factor), self._attention(factor))
-
-    def _attention(self, factor: float) -> float:
-        if self.attention_factor is not None:
-            return self.attention_factor
-        if self.mscale and self.mscale_all_dim:
-            return yarn_attention(factor, self.mscale) / yarn_attention(factor, self.mscale_all_dim)
-        return yarn_attention(factor)
+        ramp = index_ramp(geometry, *band(geometry, self.beta_fast, self.beta_slow, self.truncate))
+        attention = yarn_attention(factor, self.attention_factor, self.mscale, self.mscale_all_dim)
+        return geometry.scaled(blend(ramp, factor), attention)
 
 
 @dataclass(frozen=True)
 class YarnPaper(Method):
-    """YaRN as its paper states it: the blend is linear in *rotations* between β = 32 and α = 1 turns."""
+    """YaRN as its paper states it: θ·((1 − t) + t/s), t linear in *rotations*, 0 from β = 32 turns, 1 to α = 1."""
 
     name = "yarn_paper"
     summary = "YaRN as in its paper: blend linear in rotations, attention factor 0.1·ln s + 1"
@@ -199,9 +135,8 @@ class YarnPaper(Method):
     attention_factor: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        slowdown = _blend(_rotation_ramp(geometry, self.beta_fast, self.beta_slow), factor)
-        a = yarn_attention(factor) if self.attention_factor is None else self.attention_factor
-        return geometry.scaled(slowdown, a)
+        slowdown = blend(rotation_ramp(geometry, self.beta_fast, self.beta_slow), factor)
+        return geometry.scaled(slowdown, yarn_attention(factor, self.attention_factor))
 
 
 @dataclass(frozen=True)
@@ -216,8 +151,8 @@ class NtkByParts(Method):
     truncate: bool = True
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        ramp = _index_ramp(geometry, *band(geometry, self.beta_fast, self.beta_slow, self.truncate))
-        return geometry.scaled(_blend(ramp, factor))
+        yarn = Yarn(self.beta_fast, self.beta_slow, self.truncate, attention_factor=1.0)
+        return yarn.frequencies(geometry, factor, length)
 
 
 @dataclass(frozen=True)
@@ -231,7 +166,7 @@ class NtkByPartsPaper(Method):
     beta_slow: float = 1.0
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        return geometry.scaled(_blend(_rotation_ramp(geometry, self.beta_fast, self.beta_slow), factor))
+        return YarnPaper(self.beta_fast, self.beta_slow, attention_factor=1.0).frequencies(geometry, factor, length)
 
 
 @dataclass(frozen=True)
@@ -246,14 +181,14 @@ class DynamicYarn(Method):
     truncate: bool = True
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        inner = Yarn(self.beta_fast, self.beta_slow, self.truncate)
-        return inner.frequencies(geometry, max(1.0, length / geometry.trained_length), length)
+        yarn = Yarn(self.beta_fast, self.beta_slow, self.truncate)
+        return yarn.frequencies(geometry, max(1.0, length / geometry.trained_length), length)
 
 
 @dataclass(frozen=True)
 class Llama3(Method):
     """Llama 3.1's rule: pairs with a wavelength over L/low_freq_factor are divided by s, under L/high_freq_factor kept,
-    between them blended linearly in rotations."""
+    between them blended linearly in rotations (`yarn_paper`'s ramp with other edges)."""
 
     name = "llama3"
     summary = "Llama 3.1's rule: rotations between low_freq_factor and high_freq_factor blended"
@@ -262,49 +197,49 @@ class Llama3(Method):
     high_freq_factor: float = 4.0
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        return geometry.scaled(_blend(_rotation_ramp(geometry, self.high_freq_factor, self.low_freq_factor), factor))
+        return geometry.scaled(blend(rotation_ramp(geometry, self.high_freq_factor, self.low_freq_factor), factor))
 
 
 @dataclass(frozen=True)
 class LongRope(Method):
-    """Searched per-pair factors: `short_factor` up to the trained length, `long_factor` beyond it.
+    """Searched per-pair slowdowns: cum = `short_factor` up to the trained length L, `long_factor` beyond it.
 
-    Not searched here: they come with the checkpoint or are given. Attention factor sqrt(1 + ln s / ln L) for s > 1.
+    Not searched here: they come with the checkpoint or are given. Attention factor sqrt(1 + ln s/ln L) for s > 1.
     """
 
     name, length_dependent = "longrope", True
     summary = "LongRoPE's searched factors, given or shipped; switched by the sequence's own length"
     source = "Ding et al., arXiv:2402.13753; transformers 'longrope'"
-    short_factor: tuple[float, ...] = field(default=())
-    long_factor: tuple[float, ...] = field(default=())
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
     attention_factor: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
         shipped = geometry.shipped
-        long = self.long_factor or tuple(shipped.get("long_factor") or ())
-        short = self.short_factor or tuple(shipped.get("short_factor") or ()) or (1.0,) * geometry.pairs
-        for label, given in (("long_factor", long), ("short_factor", short)):
-            if len(given) != geometry.pairs:
-                raise UsageError(
-                    f"longrope: {label} needs {geometry.pairs} numbers for this model, got {len(given)}; ropebench does "
-                    f"not search them: give them (longrope:{label}=1.0/1.1/…) or choose a checkpoint that ships them"
-                )
-        a = self.attention_factor
-        if a is None:
-            a = math.sqrt(1 + math.log(factor) / math.log(geometry.trained_length)) if factor > 1 else 1.0
-        return geometry.scaled(long if length > geometry.trained_length else short, a)
+        long = _searched("long_factor", self.long_factor or shipped.get("long_factor") or (), geometry)
+        given = self.short_factor or shipped.get("short_factor") or (1.0,) * geometry.pairs
+        short = _searched("short_factor", given, geometry)
+        attention = self.attention_factor
+        if attention is None:
+            attention = math.sqrt(1 + math.log(at_least_one(factor)) / math.log(geometry.trained_length))
+        return geometry.scaled(long if length > geometry.trained_length else short, attention)
 
 
-def _mrrope(geometry: RopeGeometry, factor: float, low: float, high: float, exponent: Callable[..., Array]) -> Array:
-    """cum = s^exponent(q, n), q = i − low clipped to [0, n], n = high − low."""
-    n = high - low
-    q = np.clip(np.arange(geometry.pairs) - low, 0, n)
-    return np.asarray(factor ** exponent(q, n))
+def _searched(label: str, given: Sequence[float], geometry: RopeGeometry) -> Array:
+    """LongRoPE's factors, one positive number for each pair of this model."""
+    values = np.asarray(given, dtype=np.float64)
+    if values.shape != (geometry.pairs,) or not np.all(np.isfinite(values) & (values > 0)):
+        raise UsageError(
+            f"longrope: {label} needs {geometry.pairs} numbers above 0 for this model, got {list(given)[:3]}… "
+            f"({len(given)} in all); ropebench does not search them: give them (longrope:{label}=1.0/1.1/…) or choose "
+            "a checkpoint that ships them"
+        )
+    return values
 
 
 @dataclass(frozen=True)
 class MrRopeUni(Method):
-    """Uniform radix in the band: λ = s^(1/n) for each of its n digits."""
+    """Uniform radix in the band: λ = s^(1/n) for each of its n digits, so cum = s^(q/n), q = i − low."""
 
     name = "mrrope_uni"
     summary = "MrRoPE-Uni: the same radix for every digit of the band"
@@ -314,9 +249,8 @@ class MrRopeUni(Method):
     attention_factor: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        edges = band(geometry, self.beta_fast, self.beta_slow)
-        a = yarn_attention(factor) if self.attention_factor is None else self.attention_factor
-        return geometry.scaled(_mrrope(geometry, factor, *edges, lambda q, n: q / n), a)
+        q, n = digits(geometry, *band(geometry, self.beta_fast, self.beta_slow))
+        return geometry.scaled(power(factor, q / n), yarn_attention(factor, self.attention_factor))
 
 
 @dataclass(frozen=True)
@@ -331,9 +265,9 @@ class MrRopePro(Method):
     attention_factor: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        edges = band(geometry, self.beta_fast, self.beta_slow)
-        a = yarn_attention(factor) if self.attention_factor is None else self.attention_factor
-        return geometry.scaled(_mrrope(geometry, factor, *edges, lambda q, n: q * (q + 1) / (n * (n + 1))), a)
+        q, n = digits(geometry, *band(geometry, self.beta_fast, self.beta_slow))
+        slowdown = power(factor, q * (q + 1) / (n * (n + 1)))
+        return geometry.scaled(slowdown, yarn_attention(factor, self.attention_factor))
 
 
 @dataclass(frozen=True)
@@ -348,17 +282,16 @@ class MrRopeReg(Method):
     attention_factor: float | None = None
 
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
-        edges = band(geometry, self.beta_fast, self.beta_slow)
-        a = yarn_attention(factor) if self.attention_factor is None else self.attention_factor
-        slowdown = _mrrope(geometry, factor, *edges, lambda q, n: q * (2 * n + 1 - q) / (n * (n + 1)))
-        return geometry.scaled(slowdown, a)
+        q, n = digits(geometry, *band(geometry, self.beta_fast, self.beta_slow))
+        slowdown = power(factor, q * (2 * n + 1 - q) / (n * (n + 1)))
+        return geometry.scaled(slowdown, yarn_attention(factor, self.attention_factor))
 
 
 @dataclass(frozen=True)
 class Native(Method):
     """The checkpoint as shipped: its own type and factor (an explicit factor wins over any ratio of lengths).
 
-    Length-dependent where the shipped type is (`dynamic`, `longrope`); see `native_method`.
+    Length-dependent where the shipped type is (`dynamic`, `longrope`); see `native`.
     """
 
     name, length_dependent, scales = "native", True, False
@@ -368,33 +301,7 @@ class Native(Method):
     def frequencies(self, geometry: RopeGeometry, factor: float, length: int) -> Frequencies:
         if not geometry.shipped:
             return Unscaled().frequencies(geometry, 1.0, length)
+        from ropebench.native import native_method  # which is written in the methods above
+
         method, own_factor = native_method(geometry)
         return method.frequencies(geometry, own_factor, length)
-
-
-def native_method(geometry: RopeGeometry) -> tuple[Method, float]:
-    """The built-in method and factor that a checkpoint's own rope_parameters stand for.
-
-    Raises UsageError for a type that is not known: never a silent default.
-    """
-    p = geometry.shipped
-    kind = p.get("rope_type")
-    ratio = geometry.extended_length / geometry.trained_length
-    factor = float(p.get("factor") or ratio)
-    attention = p.get("attention_factor")
-    edges = {key: float(p[key]) for key in ("beta_fast", "beta_slow") if p.get(key) is not None}
-    if kind == "linear":
-        return PositionInterpolation(), factor
-    if kind == "dynamic":
-        return DynamicNtk(f=factor), factor
-    if kind == "yarn":
-        scales = {key: p.get(key) for key in ("mscale", "mscale_all_dim")}
-        return Yarn(**edges, truncate=bool(p.get("truncate", True)), attention_factor=attention, **scales), factor
-    if kind == "llama3":
-        return Llama3(float(p["low_freq_factor"]), float(p["high_freq_factor"])), factor
-    if kind == "longrope":
-        return LongRope(tuple(p["short_factor"]), tuple(p["long_factor"]), attention), factor
-    raise unknown("rope_type in the checkpoint's config", str(kind), ("linear", "dynamic", "yarn", "llama3", "longrope"))
-
-
-ALIASES = {"linear": "pi", "dynamic": "dynamic_ntk"}
