@@ -50,7 +50,7 @@ format: .venv/.ready  ## let ruff rewrite what `make check` complains about
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: .venv/.ready  ## measure ropebench itself
+bench: .venv/.model  ## measure ropebench itself
 	@$(PY) bench/measure.py
 
 clean:  ## remove .venv, caches and the demo's output
