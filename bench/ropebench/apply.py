@@ -53,7 +53,8 @@ def applied(model: torch.nn.Module, frequencies: Frequencies) -> Iterator[Freque
 
     The table is float32 on the model's device whatever the model's dtype (16 bits lose positions at long range). The
     previous state is put back on exit, also after an exception: the very same tensors. Raises UsageError when the
-    table's size is not the model's, RuntimeError when the read-back differs from what was asked.
+    table's size is not the model's, RuntimeError when the read-back differs from what was asked, or when the table was
+    changed while in use (as a `.to(bfloat16)` of the whole model does).
     """
     module = rotary_module(model)
     before = {name: getattr(module, name) for name in _STATE}
@@ -71,16 +72,24 @@ def applied(model: torch.nn.Module, frequencies: Frequencies) -> Iterator[Freque
         if not back.same_as(frequencies):
             raise RuntimeError("the rotary table read back from the model is not the one that was set")
         yield back
+        if not _holds(module.inv_freq, frequencies):
+            raise RuntimeError("the rotary table was changed while in use; what was computed under it does not count")
     finally:
         for name, value in before.items():
             setattr(module, name, value)
 
 
+def _holds(live: torch.Tensor, frequencies: Frequencies) -> bool:
+    """Whether `live` is `frequencies` rounded to float32, bit for bit."""
+    return live.dtype == torch.float32 and torch.equal(live.cpu(), torch.tensor(frequencies.inv_freq).float())
+
+
 def prove(model: torch.nn.Module, geometry: RopeGeometry) -> None:
     """Show on this very model that a table takes effect inside `applied` and is gone outside it.
 
-    Three forward passes of 16 tokens. Raises UsageError, naming the model, when logits do not change inside or are
-    not bit-equal outside, or when the table's size contradicts the config.
+    Five forward passes of 16 tokens: as it is, under another table, as it is, under another attention factor, as it is.
+    Raises UsageError, naming the model, when logits do not change inside or are not bit-equal outside, or when the
+    table's size contradicts the config.
     """
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
     module = rotary_module(model)
@@ -96,25 +105,29 @@ def prove(model: torch.nn.Module, geometry: RopeGeometry) -> None:
         with torch.inference_mode():
             return model(input_ids=ids, use_cache=False).logits.float().cpu()  # type: ignore[no-any-return]
 
-    outside = logits()
-    with applied(model, geometry.scaled(np.linspace(1.5, 3.0, geometry.pairs), 1.2)):
-        inside = logits()
-    if torch.equal(inside, outside):
-        raise UsageError(f"{kind}: setting the rotary table changed nothing; this model takes its angles from elsewhere")
-    if not torch.equal(logits(), outside):
-        raise UsageError(f"{kind}: the model did not return to its former output after the table was restored")
+    outside, own = logits(), live(model)
+    slower = Frequencies(own.inv_freq / np.linspace(1.5, 3.0, geometry.pairs), own.attention_factor)
+    louder = Frequencies(own.inv_freq, own.attention_factor * 1.2)
+    for what, frequencies in (("rotary table", slower), ("attention factor", louder)):
+        with applied(model, frequencies):
+            inside = logits()
+        if torch.equal(inside, outside):
+            raise UsageError(f"{kind}: setting the {what} changed nothing; this model takes it from elsewhere")
+        if not torch.equal(logits(), outside):
+            raise UsageError(f"{kind}: the model did not return to its former output after the {what} was restored")
 
 
 def sliding_window(config: Any) -> int | None:
-    """The shortest attention window of any layer, in tokens, or None where every layer sees everything.
+    """The shortest attention window of any layer (sliding, or in chunks), in tokens, or None where every layer sees
+    everything.
 
     A needle outside it is invisible to those layers whatever the method.
     """
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    window = getattr(config, "sliding_window", None)
-    if not window or getattr(config, "use_sliding_window", True) is False:
-        return None
     kinds = getattr(config, "layer_types", None)
-    if kinds is not None and not any("sliding" in kind for kind in kinds):
-        return None
-    return int(window)
+    windows = []
+    if getattr(config, "use_sliding_window", True) is not False and (kinds is None or "sliding_attention" in kinds):
+        windows.append(getattr(config, "sliding_window", None))
+    if "chunked_attention" in (kinds or ()):
+        windows.append(getattr(config, "attention_chunk_size", None))
+    return min((int(window) for window in windows if window), default=None)
