@@ -115,9 +115,14 @@ def test_the_geometry_is_that_of_the_built_model(kind: str) -> None:
 def test_the_former_state_is_back_after_an_exception() -> None:
     model = tiny("llama")
     outside, table = logits(model), rotary_module(model).inv_freq
-    with pytest.raises(KeyboardInterrupt), applied(model, slower(model)):
-        logits(model)
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with applied(model, slower(model)):
+            assert not torch.equal(logits(model), outside)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert rotary_module(model).inv_freq is table
     assert torch.equal(logits(model), outside)
 
