@@ -1,19 +1,21 @@
 """Where long text comes from: the hub, a folder, or documentation that is installed anyway.
 
-    installed            the manual that comes with Python itself (pydoc_data.topics); its label names the version
-    noise                the repeated noise line of the passkey papers
-    FOLDER               *.txt *.md *.tex (one document each) and *.jsonl (field `text`, or `input_ids`), by name
-    NAME=FOLDER          the same, labelled NAME; a NAME known in corpora.toml adds source and licence and is verified
-    hub:ID[/FILE.jsonl][@REVISION]   a data set on the hub, raw text or pre-tokenised
+- `installed`: the manual that comes with Python itself (pydoc_data.topics); its label names the version
+- `noise`: the repeated noise line of the passkey papers
+- `FOLDER`: its *.txt *.md *.tex (one document each) and *.jsonl (a line each: `text`, or `input_ids`), by name; not its
+  subfolders, hidden files, README, COPYING, LICENSE and NOTICE
+- `NAME=FOLDER`: the same, labelled NAME; a NAME of corpora.toml is exactly the files listed there, each verified
+- `hub:OWNER/NAME[/FILE.jsonl][@REVISION]`: a data set on the hub, raw text or pre-tokenised
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from ropebench.errors import UsageError
 _SUFFIXES = (".txt", ".md", ".tex", ".jsonl")
 _ABOUT_THE_FOLDER = {"readme", "copying", "license", "licence", "notice"}
 
-# RULER's noise line (NVIDIA/RULER, Apache-2.0; first used by Landmark Attention, arXiv:2305.16300).
+# RULER's noise line (NVIDIA/RULER, Apache-2.0; first used by Landmark Attention, arXiv:2305.16300, Apache-2.0).
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 
 # The raw test documents behind the published Proof-pile numbers (script-free mirror).
@@ -88,21 +90,25 @@ def open_corpus(word: str, offline: bool = False) -> Corpus:
         return Corpus("noise", "repeated noise line", lambda: iter([Document("noise", NOISE)]), identity="noise-1")
     if word.startswith("hub:"):
         return _hub(word, offline)
-    name, equals, folder = word.partition("=")
-    if not equals:
-        name, folder = "", word
-    path = Path(folder).expanduser()
-    if not path.is_dir():
+    name, _, folder = ("", "", word) if _is_folder(word) else word.partition("=")
+    path = Path(os.path.expanduser(folder))
+    if not _is_folder(folder):
         raise UsageError(
             f"--docs {word!r}: no such folder; allowed: a folder with {', '.join('*' + s for s in _SUFFIXES)}, "
             "NAME=FOLDER, 'installed', 'noise', or hub:OWNER/NAME"
         )
-    return _folder(name or path.resolve().name, path)
+    return _folder(name or path.resolve().name or "folder", path, known_corpora().get(name, {}))
 
 
 def _installed() -> Corpus:
     import platform
-    from pydoc_data import topics
+
+    try:
+        from pydoc_data import topics
+    except ImportError:
+        raise UsageError(
+            "--docs installed: this Python comes without its manual (pydoc_data); use --docs FOLDER"
+        ) from None
 
     parts = [topics.topics[key] for key in sorted(topics.topics)]
     text = "\n\n".join(part.strip() for part in parts) + "\n"
@@ -116,22 +122,26 @@ def _installed() -> Corpus:
     )
 
 
-def _folder(name: str, path: Path) -> Corpus:
+def _is_folder(word: str) -> bool:
+    return os.path.isdir(os.path.expanduser(word))  # unlike pathlib's, never raises, whatever the word
+
+
+def _folder(name: str, path: Path, about: Mapping[str, Any]) -> Corpus:
+    expected: dict[str, str] = about.get("sha256", {})
     try:
-        files = sorted(
-            f for f in path.iterdir() if f.suffix.lower() in _SUFFIXES and f.stem.lower() not in _ABOUT_THE_FOLDER
-        )
-        hashes = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+        files = sorted(f for f in path.iterdir() if (f.name in expected if expected else _is_document(f)))
     except OSError as error:
         raise UsageError(f"--docs: cannot read folder {path.name!r}: {error.strerror}") from None
-    if not files:
-        raise UsageError(f"--docs: folder {path.name!r} holds no {', '.join('*' + s for s in _SUFFIXES)}")
-    about = known_corpora().get(name, {})
-    wrong = [f for f, digest in about.get("sha256", {}).items() if f in hashes and hashes[f] != digest]
+    if not files and not expected:
+        raise UsageError(
+            f"--docs: folder {path.name!r} holds no {', '.join('*' + s for s in _SUFFIXES)} (subfolders are not read)"
+        )
+    hashes = {file.name: _sha256(file) for file in files}
+    wrong = [f"{f} is {'another file' if f in hashes else 'missing'}" for f in expected if hashes.get(f) != expected[f]]
     if wrong:
         raise UsageError(
-            f"--docs {name}: {', '.join(wrong)} is not the file that {name!r} stands for (revision "
-            f"{about['revision']}); give the folder another name, or fetch {about['source']}"
+            f"--docs {name}=FOLDER: {', '.join(wrong)} (revision {about['revision']}); give the folder another name, "
+            f"or fetch {about['source']} at that revision"
         )
 
     def read() -> Iterator[Document]:
@@ -148,26 +158,46 @@ def _folder(name: str, path: Path) -> Corpus:
     )
 
 
-def _documents_of(file: Path) -> Iterator[Document]:
-    if file.suffix.lower() != ".jsonl":
-        yield Document(file.name, file.read_text(encoding="utf-8", errors="replace"))
-        return
-    with file.open(encoding="utf-8") as handle:
-        for number, line in enumerate(handle, 1):
-            if line.strip():
-                try:
-                    yield _row(f"{file.name}:{number}", json.loads(line))
-                except json.JSONDecodeError as error:
-                    raise UsageError(f"{file.name}:{number}: not JSON ({error.msg})") from None
+def _is_document(file: Path) -> bool:
+    about_the_folder = file.stem.lower() in _ABOUT_THE_FOLDER or file.name.startswith(".")
+    return file.suffix.lower() in _SUFFIXES and not about_the_folder and not file.is_dir()
+
+
+def _sha256(file: Path) -> str:
+    try:
+        with file.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"--docs: cannot read {file.name}: {error.strerror}") from None
+
+
+def _documents_of(file: Path, name: str = "") -> Iterator[Document]:
+    """A file's documents; of a jsonl file one line is held at a time, whatever its size."""
+    name = name or file.name
+    try:
+        with file.open(encoding="utf-8-sig") as handle:
+            if file.suffix.lower() != ".jsonl":
+                yield Document(name, handle.read())
+                return
+            for number, line in enumerate(handle, 1):
+                if line.strip():
+                    yield _row(f"{name}:{number}", json.loads(line))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--docs: {name}:{number}: not JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--docs: {name} is not UTF-8 ({error.reason}); convert it, for example with iconv") from None
+    except OSError as error:
+        raise UsageError(f"--docs: cannot read {name}: {error.strerror}") from None
 
 
 def _row(name: str, row: Any) -> Document:
-    """A data set row: `text`, or pre-tokenised `input_ids`."""
-    if isinstance(row, dict) and isinstance(row.get("text"), str):
-        return Document(name, row["text"])
-    if isinstance(row, dict) and isinstance(row.get("input_ids"), list):
-        return Document(name, ids=tuple(int(i) for i in row["input_ids"]))
-    raise UsageError(f"{name}: a document needs a field 'text' (or 'input_ids')")
+    """A data set row: `text`, or pre-tokenised `input_ids`; other fields (`meta`, `attention_mask`) are left alone."""
+    text, ids = (row.get("text"), row.get("input_ids")) if isinstance(row, dict) else (None, None)
+    if isinstance(text, str):
+        return Document(name, text)
+    if isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids):
+        return Document(name, ids=tuple(ids))
+    raise UsageError(f"--docs: {name}: a document needs a field 'text' (a string), or 'input_ids' (whole numbers)")
 
 
 def _hub(word: str, offline: bool) -> Corpus:
@@ -177,46 +207,42 @@ def _hub(word: str, offline: bool) -> Corpus:
         raise UsageError(f"--docs {word!r}: write hub:OWNER/NAME, hub:OWNER/NAME/FILE.jsonl, with @REVISION if wanted")
     repo, file = match.group(1), match.group(2)
     try:
-        rows, commit = _fetch(repo, file, revision or "main", offline)
+        read, commit = _fetch(repo, file, revision or None, offline)
     except Exception as error:  # the hub client raises many kinds; each means that the source did not answer
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
             f"--docs {word!r}: cannot be read from the hub ({type(error).__name__}: {first}); use --docs installed "
             "(documentation on this machine) or --docs FOLDER"
         ) from None
-
-    def read() -> Iterator[Document]:
-        for number, row in enumerate(rows()):
-            yield _row(f"{repo}:{number}", row)
-
-    return Corpus(f"{repo.split('/')[1]}", word.partition("@")[0], read, commit, None, f"{repo}/{file or ''}@{commit}")
+    label = f"{Path(rest).with_suffix('').as_posix() if file else repo}@{commit[:8]}"
+    return Corpus(label, f"hub:{rest}", read, commit, None, f"{repo}/{file or ''}@{commit}")
 
 
-def _fetch(repo: str, file: str | None, revision: str, offline: bool) -> tuple[Callable[[], Iterator[Any]], str]:
-    """Rows of a hub data set and the commit they come from."""
-    from huggingface_hub import HfApi, hf_hub_download
+def _fetch(
+    repo: str, file: str | None, revision: str | None, offline: bool
+) -> tuple[Callable[[], Iterator[Document]], str]:
+    """Documents of a hub data set and the commit they come from; both lie in the hub's own cache afterwards."""
+    from huggingface_hub import hf_hub_download, snapshot_download
 
     if file:
         local = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision, local_files_only=offline))
-        commit = local.parts[local.parts.index("snapshots") + 1] if "snapshots" in local.parts else revision
-
-        def lines() -> Iterator[Any]:
-            with local.open(encoding="utf-8") as handle:
-                for line in handle:
-                    if line.strip():
-                        yield json.loads(line)
-
-        return lines, commit
+        commit = local.parts[-1 - len(Path(file).parts)]  # …/snapshots/COMMIT/FILE
+        return lambda: _documents_of(local, f"{repo}/{file}"), commit
     import datasets
 
-    commit = revision if offline else str(HfApi().dataset_info(repo, revision=revision).sha)
-    splits = datasets.load_dataset(repo, revision=commit)
-    split = "test" if "test" in splits else next(iter(splits))
-    return lambda: iter(splits[split]), commit
+    folder = Path(snapshot_download(repo, repo_type="dataset", revision=revision, local_files_only=offline))
+    splits = datasets.load_dataset(str(folder))
+    rows = splits["test" if "test" in splits else next(iter(splits))]  # memory-mapped: read row by row
+
+    def read() -> Iterator[Document]:
+        for number, row in enumerate(rows):
+            yield _row(f"{repo}:{number}", row)
+
+    return read, folder.name
 
 
 def sentences(text: str) -> list[int]:
-    """Character offsets where a sentence of `text` may end: after . ! or ? and white space, or a blank line; 0 and
-    the end included. No download and no model: good enough to place a needle between sentences."""
-    ends = {m.end() for m in re.finditer(r"[.!?][\"')\]]*\s+|\n\s*\n", text)}
+    """Character offsets where a sentence of `text` may end: after . ! or ? and white space, after 。！？, or a blank
+    line; 0 and the end included. No download and no model: good enough to place a needle between sentences."""
+    ends = {m.end() for m in re.finditer(r"[.!?][\"')\]]*\s+|[。！？][”’」』）]*\s*|\n\s*\n", text)}
     return sorted({0, len(text), *ends})

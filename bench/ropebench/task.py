@@ -2,9 +2,10 @@
 
 A task file holds one class. It is found by the registry, and nothing else is edited:
 
+    @dataclass(frozen=True)
     class Passkey(Task):
         name, version = "passkey", 1
-        metrics = (Metric("recall", "higher", chance=0.0),)
+        metrics = (Metric("recall", "higher"),)
         ...
 
 The engine decides how to run an example; the task only says what it needs: generated text (`max_new_tokens`), the
@@ -14,8 +15,11 @@ negative log-likelihood of spans (`windows`), or both on the same sample.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import get_annotations
+from math import isfinite
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from ropebench.errors import UsageError, unknown
 
@@ -103,9 +107,7 @@ class Task:
     summary: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
-    def examples(
-        self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None
-    ) -> Iterator[Example]:
+    def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
         """An endless (or, for fixed data, finite) reproducible stream; sample i depends on (seed, i) alone."""
         raise TypeError(f"task {self.name!r} does not define examples()")
 
@@ -136,50 +138,79 @@ class Task:
     @property
     def params(self) -> dict[str, Any]:
         """The parameters as plain JSON values; they are part of a cell's identity."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def with_params(kind: str, cls: type[Any], params: Mapping[str, str]) -> Any:
-    """Build a task or method class from command-line words, with each field's own type.
+    """Build a task or method class from command-line words, each read as its field's own type.
 
-    Raises UsageError for an unknown parameter or a value that the field's type does not accept.
+    Raises UsageError for an unknown or missing parameter, and for a value that the field's type does not accept.
     """
     known = {f.name: f for f in fields(cls)}
+    loose = [n for n, t in get_annotations(cls).items() if n not in known and "ClassVar" not in str(t)]
+    if loose:
+        raise UsageError(f"{kind} {cls.name!r}: {loose[0]} is no parameter yet; write @dataclass(frozen=True) above it")
+    try:
+        types = get_type_hints(cls)
+    except NameError as error:
+        raise UsageError(f"{kind} {cls.name!r}: the type of a parameter cannot be read ({error})") from None
     values: dict[str, Any] = {}
     for key, word in params.items():
         if key not in known:
             raise unknown(f"parameter of {kind} {cls.name!r}:", key, known)
-        values[key] = _parse(kind, cls.name, key, word, known[key])
+        values[key] = _parse(f"{kind} {cls.name!r}: {key}", word, types[key])
+    required = [n for n, f in known.items() if f.init and f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise UsageError(f"{kind} {cls.name!r} needs {', '.join(missing)}: write {cls.name}:{missing[0]}=VALUE")
     return cls(**values)
 
 
-def _parse(kind: str, name: str, key: str, word: str, spec: Any) -> Any:
-    """One command-line word as the type of the field it is for (the type is that of the annotation)."""
-    annotation = str(spec.type)
+_WANTS = {bool: "true or false", int: "a whole number", float: "a number", tuple: "numbers with / between them"}
+
+
+def _parse(what: str, word: str, wanted: Any) -> Any:
+    """One command-line word as a value of the type `wanted`; `what` it is for begins the message of an error."""
+    choices = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+    if NoneType in choices and word.lower() == "none":
+        return None
+    wanted = next(choice for choice in choices if choice is not NoneType)
+    kind = get_origin(wanted) or wanted
+    if kind is Literal:
+        allowed = {str(value): value for value in get_args(wanted)}
+        if word not in allowed:
+            raise unknown(f"value of {what}:", word, allowed)
+        return allowed[word]
     try:
-        if annotation.startswith("bool"):
+        if kind is bool:
             return {"true": True, "false": False, "1": True, "0": False, "on": True, "off": False}[word.lower()]
-        if word.lower() == "none" and "None" in annotation:
-            return None
-        if annotation.startswith("int"):
+        if kind is int:
             return parse_length(word)
-        if annotation.startswith("float"):
-            return float(word)
-        if annotation.startswith("tuple[float"):
-            return tuple(float(part) for part in word.split("/"))
-        if annotation.startswith("Literal") or annotation.startswith("typing.Literal"):
-            allowed = [part.strip(" '\"") for part in annotation[annotation.index("[") + 1 : -1].split(",")]
-            if word not in allowed:
-                raise unknown(f"value of {key} for {kind} {name!r}:", word, allowed)
-        return word
+        if kind is float:
+            return _number(word)
+        if kind is tuple:
+            return tuple(_number(part) for part in word.split("/"))
     except (ValueError, KeyError):
-        wants = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(
-            annotation.split(" ")[0], annotation
-        )
-        raise UsageError(f"{kind} {name!r}: {key}={word!r} is not {wants}") from None
+        none = " (or none)" if NoneType in choices else ""
+        raise UsageError(f"{what}={word!r} is not {_WANTS[kind]}{none}") from None
+    if kind is str:
+        return word
+    raise UsageError(f"{what} is of a type ({wanted}) that cannot be given as a word")
+
+
+def _number(word: str) -> float:
+    value = float(word)
+    if not isfinite(value):
+        raise ValueError(word)
+    return value
 
 
 def parse_length(word: str) -> int:
-    """Tokens from '32768', '32k' or '32K' (k = 1024). Raises ValueError for anything else."""
+    """Tokens from '32768', '32k' or '32K' (k = 1024). Raises ValueError for anything else.
+
+    >>> parse_length("32k")
+    32768
+    """
     word = word.strip().lower()
     return int(word[:-1]) * 1024 if word.endswith("k") else int(word)
