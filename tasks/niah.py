@@ -20,30 +20,36 @@ from ropebench.errors import UsageError
 from ropebench.prompt import Encoder, fill
 from ropebench.task import Example, Metric, Output, Task
 
-# Prompt literals. number: NVIDIA/RULER (Apache-2.0), its niah template in the singular form. passkey: Landmark
-# Attention (Apache-2.0). sentence: gkamradt/LLMTest_NeedleInAHaystack (MIT). {context} holds haystack and needle.
-NUMBER = (
-    "A special magic number is hidden within the following text. Make sure to memorize it. I will quiz you about the "
-    "number afterwards.\n{context}\nWhat is the special magic number for {key} mentioned in the provided text?",
-    " The special magic number for {key} mentioned in the provided text is",
-    "One of the special magic numbers for {key} is: {value}.",
-)
-PASSKEY = (
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
-    "about the important information there.\n{context}\nWhat is the pass key?",
-    " The pass key is",
-    "The pass key is {value}. Remember it. {value} is the pass key.",
-)
-SENTENCE = (
-    "{context}\n\nWhat is the best thing to do in San Francisco? Don't give information outside the document.",
-    "",
-    "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
-)
-PROMPTS = {"number": NUMBER, "passkey": PASSKEY, "sentence": SENTENCE}
+# Question, answer prefix and needle of each variant. number: NVIDIA/RULER (Apache-2.0), its niah template in the
+# singular form. passkey: Landmark Attention (Apache-2.0). sentence: gkamradt/LLMTest_NeedleInAHaystack (MIT).
+PROMPTS = {
+    "number": (
+        "A special magic number is hidden within the following text. Make sure to memorize it. I will quiz you about "
+        "the number afterwards.\n{context}\nWhat is the special magic number for {key} mentioned in the provided text?",
+        " The special magic number for {key} mentioned in the provided text is",
+        "One of the special magic numbers for {key} is: {value}.",
+    ),
+    "passkey": (
+        "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will quiz you "
+        "about the important information there.\n{context}\nWhat is the pass key?",
+        " The pass key is",
+        "The pass key is {value}. Remember it. {value} is the pass key.",
+    ),
+    "sentence": (
+        "{context}\n\nWhat is the best thing to do in San Francisco? Don't give information outside the document.",
+        "",
+        "The best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.",
+    ),
+}
 KEY_PHRASE = "eat a sandwich and sit in Dolores Park"
 
 ADJECTIVES = "amber brisk clever dusty eager frosty gentle hollow ivory jolly keen lively mellow nimble olive".split()
-NOUNS = "anchor basket candle donkey engine falcon garden hammer island jacket kettle lantern marble needle oyster".split()
+NOUNS = (
+    "anchor basket candle donkey engine falcon garden hammer island jacket kettle lantern marble needle oyster".split()
+)
+
+# The units that a haystack grows by: a word, a character of a script without spaces, a part of an endless line.
+UNIT = re.compile(r"[\u2e80-\U0003ffff]\s*|[^\s\u2e80-\U0003ffff]{1,99}\s*|\s+")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,11 @@ class Niah(Task):
     depths: int = 11  # evenly spaced from 0 to 1; n = depths × draws fills the grid
     max_new_tokens: int = 32
 
+    def __post_init__(self) -> None:
+        for name, value in (("depths", self.depths), ("max_new_tokens", self.max_new_tokens)):
+            if value < 1:
+                raise UsageError(f"niah: {name}={value} must be at least 1")
+
     def docs(self) -> str:
         return "noise" if self.variant == "passkey" else "installed"
 
@@ -70,53 +81,63 @@ class Niah(Task):
     def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
         """Sample i: draw i // depths (one haystack), depth number i % depths of a balanced order."""
         assert corpus is not None
-        if self.depths < 1:
-            raise UsageError(f"niah: depths={self.depths} must be at least 1")
-        text = _haystack(corpus, 40 * length)
-        order = balanced(self.depths)
+        text = haystack(corpus, 40 * length)
+        starts, order = sentences(text)[:-1], balanced(self.depths)
         for i in count():
-            draw, depth = divmod(i, self.depths)
-            start = Random(f"niah haystack {seed} {draw}").choice(sentences(text)[:-1] or [0])
-            wanted = order[depth] / max(self.depths - 1, 1)
-            yield self._example(length, encoder, Random(f"niah needle {seed} {i}"), text, start, wanted, f"draw-{draw}")
+            draw, step = divmod(i, self.depths)
+            start = Random(f"niah haystack {seed} {draw}").choice(starts)
+            units = UNIT.findall(text[start:] + text[:start])
+            wanted = order[step] / max(self.depths - 1, 1)
+            yield self.example(length, encoder, (seed, i), units, wanted, f"draw-{draw}")
 
-    def _example(
-        self, length: int, encoder: Encoder, rng: Random, text: str, start: int, wanted: float, cluster: str
+    def example(
+        self, length: int, encoder: Encoder, sample: tuple[int, int], units: list[str], wanted: float, cluster: str
     ) -> Example:
-        question, prefix, needle = PROMPTS[self.variant]
-        low, high = (10**6, 10**7 - 1) if self.variant == "number" else (1, 50000)
-        words = {"key": f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", "value": str(rng.randint(low, high))}
-        needle, question, prefix = (part.replace("{key}", words["key"]) for part in (needle, question, prefix))
-        needle = needle.replace("{value}", words["value"])
-        pieces = re.findall(r"\S+\s*|\s+", text[start:] + text[:start])
+        question, prefix, needle, value = self.words(*sample)
 
-        def split(units: int) -> tuple[str, str]:
-            hay = "".join(pieces[i % len(pieces)] for i in range(units)).rstrip()
+        def halves(size: int) -> tuple[str, str]:
+            hay = "".join(units[i % len(units)] for i in range(size)).rstrip()
             at = min(sentences(hay), key=lambda end: abs(end - wanted * len(hay)))
             return hay[:at], hay[at:]
 
-        def build(units: int) -> tuple[int, ...]:
-            before, after = split(units)
+        def build(size: int) -> tuple[int, ...]:
+            before, after = halves(size)
             gap = "" if not before or before[-1].isspace() else " "
             context = f"{before}{gap}{needle}{' ' if after else ''}{after}"
             return encoder.prompt(question.replace("{context}", context), prefix)
 
         budget = length - self.max_new_tokens
-        units = fill(build, budget, int(0.6 * length), 4 * length)
-        if units < 0:
-            raise UsageError(f"niah: length {length} is too short; the smallest that works is {len(build(0)) + self.max_new_tokens}")
-        ids = build(units)
-        before, after = (len(encoder.text(part)) for part in split(units))
+        size = fill(build, budget, int(0.6 * length), 4 * length)
+        if size < 0:
+            raise UsageError(f"niah: length {length} is too short; the smallest that works is {self.least(encoder)}")
+        ids = build(size)
+        before, after = (len(encoder.text(part)) for part in halves(size))
         skip = None if len(ids) + self.max_new_tokens >= 0.95 * length else f"fills {len(ids)} of {budget} tokens only"
-        target = words["value"] if self.variant != "sentence" else needle
+        target = needle if self.variant == "sentence" else value
         meta = {"depth": before / max(before + after, 1), "depth_wanted": wanted, "cluster": cluster}
         return Example(ids, (target,), self.max_new_tokens, meta=meta, skip=skip)
 
+    def words(self, seed: int, i: int) -> tuple[str, str, str, str]:
+        """Question (with {context} to be replaced), answer prefix, needle and value of sample i."""
+        rng = Random(f"niah needle {seed} {i}")
+        low, high = (10**6, 10**7 - 1) if self.variant == "number" else (1, 50000)
+        key, value = f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", str(rng.randint(low, high))
+        question, prefix, needle = (p.replace("{key}", key).replace("{value}", value) for p in PROMPTS[self.variant])
+        return question, prefix, needle, value
+
+    def least(self, encoder: Encoder) -> int:
+        """The smallest length that holds prompt, needle and answer, whatever the words of a sample are."""
+        parts = (self.words(0, i) for i in range(200))
+        prompts = (
+            encoder.prompt(question.replace("{context}", needle), prefix) for question, prefix, needle, _ in parts
+        )
+        return max(self.minimum_length, max(map(len, prompts)) + self.max_new_tokens)
+
     def score(self, example: Example, output: Output) -> dict[str, float]:
-        if self.variant == "sentence":
-            found = float(plain(KEY_PHRASE) in plain(output.text))
-            return {"recall": rouge1_recall(output.text, example.targets[0]), "key_phrase": found}
-        return {"recall": float(example.targets[0] in output.text)}
+        if self.variant != "sentence":
+            return {"recall": float(example.targets[0] in output.text)}
+        found = float(plain(KEY_PHRASE) in plain(output.text))
+        return {"recall": rouge1_recall(output.text, example.targets[0]), "key_phrase": found}
 
 
 def balanced(depths: int) -> list[int]:
@@ -126,8 +147,10 @@ def balanced(depths: int) -> list[int]:
     [2, 0, 4, 1, 3]
     """
     order = [(depths - 1) // 2]
+    gaps = [abs(i - order[0]) for i in range(depths)]
     while len(order) < depths:
-        order.append(max((i for i in range(depths) if i not in order), key=lambda i: min(abs(i - j) for j in order)))
+        order.append(max(range(depths), key=gaps.__getitem__))
+        gaps = [min(gap, abs(i - order[-1])) for i, gap in enumerate(gaps)]
     return order
 
 
@@ -142,13 +165,19 @@ def rouge1_recall(answer: str, reference: str) -> float:
     return sum((wanted & got).values()) / max(sum(wanted.values()), 1)
 
 
-def _haystack(corpus: Corpus, enough: int) -> str:
+def haystack(corpus: Corpus, enough: int) -> str:
     """The corpus's documents joined by blank lines, until there are `enough` characters."""
     parts: list[str] = []
+    characters = 0
     for document in corpus.documents():
         if document.ids is not None:
-            raise UsageError(f"niah: {corpus.label} is pre-tokenised; a haystack needs text")
+            raise UsageError(
+                f"niah: {corpus.label} is pre-tokenised; a haystack needs text (--docs installed, or noise)"
+            )
         parts.append(document.text)
-        if sum(map(len, parts)) > enough:
+        characters += len(document.text)
+        if characters > enough:
             break
+    if not "".join(parts).strip():
+        raise UsageError(f"niah: the documents of {corpus.label} hold no text; give other --docs, such as installed")
     return "\n\n".join(parts) + ("\n\n" if len(parts) > 1 else " ")
