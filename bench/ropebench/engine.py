@@ -1,7 +1,8 @@
-"""Running a model on examples: per-token NLL without the full logits, and greedy generation with a KV cache.
+"""Running a model on token ids: per-token NLL without the full logits, and greedy generation with a KV cache.
 
 Memory: the LM head and the loss see at most `chunk` rows at a time (128K tokens × 128,256 words of float32 logits would
-be 67 GB), and generation sends one row to it at prefill. Attention is transformers' SDPA, so a GPU takes its flash path.
+be 67 GB), and generation sends one row to it at prefill. Attention is transformers' SDPA, so that a GPU takes its flash
+path.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from ropebench.prompt import Encoder
-from ropebench.task import Example, Output
 
 # Logits of one chunk, in bytes of float32: 256 MiB (1,024 rows of a 64K vocabulary).
 _CHUNK_BYTES = 256 * 1024**2
 
 
 class Engine:
-    """Runs one loaded causal LM. Holds no state between examples."""
+    """Runs one loaded causal LM, under whatever rotary table is live. Holds no state between calls."""
 
     def __init__(self, model: Any, encoder: Encoder, chunk: int | None = None) -> None:
         self.model = model
@@ -37,46 +37,49 @@ class Engine:
         names = inspect.signature(self.decoder.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"
         stops = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        stops = stops if isinstance(stops, list) else [stops]
-        stops.append(getattr(encoder.tokenizer, "eos_token_id", None))
-        self.end_ids = frozenset(int(i) for i in stops if i is not None)
-
-    def answer(self, example: Example) -> Output:
-        """Everything the example asks for: NLL of its windows, then the generated text."""
-        nll = tuple(self.nll(w.ids)[w.first_scored - 1 :] for w in example.windows)
-        new = self.generate(example.ids, example.max_new_tokens, example.stop) if example.max_new_tokens else []
-        return Output(self._cut(self.encoder.decode(new), example.stop), tuple(new), nll)
+        stops = [*stops] if isinstance(stops, (list, tuple)) else [stops]
+        self.end_ids = frozenset(int(i) for i in (*stops, encoder.tokenizer.eos_token_id) if i is not None)
 
     def nll(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """−ln p(ids[t] | ids[:t]) in nats for t = 1 … len(ids) − 1: shape (len(ids) − 1,). One forward pass."""
-        with torch.inference_mode():
-            inputs = torch.tensor([list(ids)], device=self.device)
-            hidden = self.decoder(input_ids=inputs, use_cache=False).last_hidden_state[0]
-            out = torch.empty(len(ids) - 1, dtype=torch.float32)
-            for start in range(0, len(ids) - 1, self.chunk):
-                stop = min(start + self.chunk, len(ids) - 1)
-                logits = self._head(hidden[None, start:stop])[0].float()
-                targets = inputs[0, start + 1 : stop + 1].to(logits.device)
-                out[start:stop] = torch.nn.functional.cross_entropy(logits, targets, reduction="none").cpu()
-            return out.numpy()
+        scored = max(len(ids) - 1, 0)
+        out = torch.empty(scored, dtype=torch.float32)
+        if scored:
+            with torch.inference_mode():
+                inputs = torch.tensor([list(ids)], device=self.device)
+                hidden = self.decoder(input_ids=inputs, use_cache=False).last_hidden_state[0]
+                for start in range(0, scored, self.chunk):
+                    stop = min(start + self.chunk, scored)
+                    logits = self._head(hidden[None, start:stop])[0].float()
+                    targets = inputs[0, start + 1 : stop + 1].to(logits.device)
+                    out[start:stop] = torch.nn.functional.cross_entropy(logits, targets, reduction="none").cpu()
+        return out.numpy()
 
-    def generate(self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()) -> list[int]:
-        """Greedy continuation, at most `max_new_tokens` ids; ends at an end-of-text id or when a stop string appears."""
+    def generate(
+        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()
+    ) -> tuple[str, tuple[int, ...]]:
+        """Greedy continuation: its text up to the first stop string, and its ids.
+
+        At most `max_new_tokens` ids; it ends at an end-of-text id (left out) or when a stop string appears. Raises
+        ArithmeticError when the model returns NaN.
+        """
         new: list[int] = []
         cache = DynamicCache(config=self.model.config)
         with torch.inference_mode():
             step = torch.tensor([list(ids)], device=self.device)
-            while True:
-                hidden = self.decoder(
-                    input_ids=step, use_cache=True, **{self._cache_name: cache}
-                ).last_hidden_state[:, -1:]
-                token = int(self._head(hidden)[0, -1].float().argmax())
-                if token in self.end_ids:
-                    return new
-                new.append(token)
-                if len(new) >= max_new_tokens or (stop and any(s in self.encoder.decode(new) for s in stop)):
-                    return new
-                step = torch.tensor([[token]], device=self.device)
+            while len(new) < max_new_tokens:
+                state = self.decoder(input_ids=step, use_cache=True, **{self._cache_name: cache})
+                highest, token = self._head(state.last_hidden_state[:, -1:])[0, -1].float().max(dim=-1)
+                if highest.isnan():
+                    raise ArithmeticError(f"the model returned NaN for new token {len(new)}")
+                if int(token) in self.end_ids:
+                    break
+                new.append(int(token))
+                if stop and any(s in self.encoder.decode(new) for s in stop):
+                    break
+                step = torch.tensor([[new[-1]]], device=self.device)
+        text = self.encoder.decode(new)
+        return text[: min((text.index(s) for s in stop if s in text), default=len(text))], tuple(new)
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states (1, rows, width) by the model's own code after its decoder.
@@ -85,8 +88,9 @@ class Engine:
         cap, Granite's and Cohere's scale) is done here as well, without a list of models.
         """
         rows = torch.zeros(hidden.shape[:2], dtype=torch.long, device=self.device)
+        finished = MoeModelOutputWithPast(last_hidden_state=hidden)  # the fields of a dense model's, and the router's
         own = self.decoder.__dict__.get("forward")
-        self.decoder.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=hidden)
+        self.decoder.forward = lambda *_, **__: finished
         try:
             return self.model(input_ids=rows, use_cache=False).logits  # type: ignore[no-any-return]
         finally:
@@ -94,9 +98,3 @@ class Engine:
                 del self.decoder.forward
             else:
                 self.decoder.forward = own
-
-    @staticmethod
-    def _cut(text: str, stop: Sequence[str]) -> str:
-        """The text up to the first stop string."""
-        ends = [text.index(s) for s in stop if s in text]
-        return text[: min(ends)] if ends else text

@@ -1,47 +1,28 @@
-"""From a name to a model: aliases, where the weights are, what they were trained with; and, last, loading them.
+"""From a name to a model: what it was trained with, and, last, its weights.
 
-`find` and `card` read names and configs only, so that whatever is wrong is said before any weight is loaded.
+`card` reads configs only, so that whatever is wrong is said before any weight is loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
-import shutil
-import tomllib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ropebench.errors import UsageError, unknown
+from ropebench.aliases import ModelSpec, aliases, find
+from ropebench.cache import cache_dir
+from ropebench.device import check_attention, choose_device, choose_dtype
+from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
+from ropebench.gguf import converted
+from ropebench.memory import is_out_of_memory
 
-_KEYS = {"source", "revision", "file", "trained_length", "instruct", "note", "install"}
-
-
-def cache_dir() -> Path:
-    """The one cache folder: ROPEBENCH_CACHE, else `ropebench` in the user's cache folder."""
-    chosen = os.environ.get("ROPEBENCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ropebench"
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """A model by name. `source` is a hub id, `folder:PATH` or `gguf-package:PACKAGE`."""
-
-    id: str
-    source: str
-    revision: str = "main"
-    file: str | None = None
-    trained_length: int | None = None
-    instruct: bool = False
-    note: str = ""
-    install: str = ""
+__all__ = ["LoadedModel", "ModelCard", "ModelSpec", "aliases", "cache_dir", "card", "find", "load", "load_tokenizer"]
 
 
 @dataclass(frozen=True)
@@ -74,54 +55,6 @@ class LoadedModel:
     attention: str
 
 
-def aliases(extra: str | None = None) -> dict[str, ModelSpec]:
-    """Built-in aliases, then those of `extra` (or the file named by ROPEBENCH_MODELS), which win.
-
-    Raises UsageError for a file that cannot be read, an unknown key or an alias without a source.
-    """
-    found = _read_aliases(Path(__file__).with_name("models.toml"))
-    extra = extra or os.environ.get("ROPEBENCH_MODELS")
-    return found | _read_aliases(Path(extra)) if extra else found
-
-
-def _read_aliases(path: Path) -> dict[str, ModelSpec]:
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"models file {path.name}: {error}") from None
-    specs = {}
-    for name, table in tables.items():
-        if not isinstance(table, Mapping) or "source" not in table:
-            raise UsageError(f"models file {path.name}: alias {name!r} needs a table with a source")
-        for key in table:
-            if key not in _KEYS:
-                raise unknown(f"key of alias {name!r} in {path.name}:", key, _KEYS)
-        specs[name] = ModelSpec(name, **table)
-    return specs
-
-
-def find(name: str, extra: str | None = None, revision: str | None = None) -> ModelSpec:
-    """The model a person means: an alias, a local folder, or a hub id (owner/name).
-
-    Raises UsageError with the nearest alias for anything else.
-    """
-    known = aliases(extra)
-    if name in known:
-        spec = known[name]
-        return spec if revision is None else ModelSpec(**{**spec.__dict__, "revision": revision})
-    if "\0" in name or len(name) > 300:
-        raise UsageError("a model is an alias, a folder or a hub id of at most 300 characters")
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UsageError(f"model folder {name!r} has no config.json; give a folder saved by save_pretrained")
-        return ModelSpec(path.resolve().name, f"folder:{path.resolve()}")
-    parts = name.split("/")
-    if len(parts) == 2 and all(parts) and not name.startswith((".", "~")) and ".." not in parts:
-        return ModelSpec(name, name, revision or "main")
-    raise unknown("model", name, known, "or a local folder, or a hub id such as owner/name")
-
-
 def card(
     spec: ModelSpec, trained_length: int | None = None, offline: bool = False, trust_remote_code: bool = False
 ) -> ModelCard:
@@ -131,13 +64,12 @@ def card(
     """
     from ropebench.apply import sliding_window
 
-    if spec.source.startswith("folder:"):
-        folder = Path(spec.source.removeprefix("folder:")).expanduser()
-        if not (folder / "config.json").is_file():
-            raise UsageError(f"model {spec.id!r}: folder {folder.name!r} has no config.json")
-        path, revision = str(folder), _weights_sha256(folder)
-    elif spec.source.startswith("gguf-package:"):
-        path, revision = _converted(spec)
+    if spec.folder is not None:
+        if not (spec.folder / "config.json").is_file():
+            raise UsageError(f"model {spec.id!r}: folder {spec.folder.name!r} is not here, or has no config.json")
+        path, revision = str(spec.folder), _weights_sha256(spec.folder)
+    elif spec.package is not None:
+        path, revision = converted(spec.id, spec.package, str(spec.file), spec.install)
     else:
         path, revision = spec.source, ""
     config = _config(spec, path, offline, trust_remote_code)
@@ -152,28 +84,49 @@ def _config(spec: ModelSpec, path: str, offline: bool, trust_remote_code: bool) 
     try:
         return AutoConfig.from_pretrained(
             path,
-            revision=spec.revision if path == spec.source else None,
+            revision=spec.revision if spec.on_hub else None,
             local_files_only=offline,
             trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError) as error:
-        raise _unreachable(spec, error) from None
+    except Exception as error:  # the hub's clients and the config classes raise many kinds
+        raise unreadable(spec, "config", error) from None
 
 
-def _unreachable(spec: ModelSpec, error: Exception) -> UsageError:
-    """What a person can do about a source that did not answer."""
-    text = f"{type(error).__name__} {error} {error.__cause__!r}".lower()
-    if "gated" in text or "401" in text or "403" in text:
-        return UsageError(
-            f"model {spec.id!r}: {spec.source} is gated: ask for access on its hub page, then log in with "
-            "`hf auth login` (or set HF_TOKEN) and run this again"
-        )
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def unreadable(spec: ModelSpec, part: str, error: Exception) -> UsageError:
+    """What a person can do about a model's `part` (config, tokenizer, weights) that could not be read."""
+    kinds = {type(link).__name__ for link in _chain(error)}
+    text = " ".join(str(link) for link in _chain(error)).lower()
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    model = f"model {spec.id!r}"
     if "trust_remote_code" in text:
-        return UsageError(f"model {spec.id!r}: needs code from its repository; allow it with --trust-remote-code")
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return UsageError(f"{model}: needs code from its repository; allow it with --trust-remote-code")
+    if part == "weights" and "safetensors" in text:
+        return UsageError(f"{model}: it has no *.safetensors weights, and other formats are not read ({first})")
+    if not spec.on_hub:
+        return UsageError(f"{model}: its {part} cannot be read ({type(error).__name__}: {first})")
+    if "GatedRepoError" in kinds or "gated repo" in text:
+        return UsageError(
+            f"{model}: {spec.source} is gated: ask for access at https://huggingface.co/{spec.source}, then log in "
+            "with `hf auth login` (or set HF_TOKEN) and run this again"
+        )
+    if "RevisionNotFoundError" in kinds or "not a valid git identifier" in text:
+        return UsageError(f"{model}: {spec.source} has no revision {spec.revision!r} on the hub; check --revision")
+    if "RepositoryNotFoundError" in kinds or "is not a valid model identifier" in text:
+        return UsageError(
+            f"{model}: the hub has no {spec.source}, or does not show it to you; check the name (see `ropebench list "
+            "models`), or log in with `hf auth login` if it is private"
+        )
+    if not isinstance(error, OSError):
+        return UsageError(f"{model}: the {part} of {spec.source} cannot be used ({type(error).__name__}: {first})")
     return UsageError(
-        f"model {spec.id!r}: cannot read {spec.source} from the model hub ({first}); check the name and the network, or "
-        f"give a local folder: --model FOLDER, or an alias with source = \"folder:…\" in a file for --models"
+        f"{model}: cannot read the {part} of {spec.source} from the model hub ({first}); check the network, or give a "
+        'local folder: --model FOLDER, or an alias with source = "folder:PATH" in a file for --models'
     )
 
 
@@ -184,96 +137,30 @@ def _weights_sha256(folder: Path) -> str:
         raise UsageError(f"model folder {folder.name!r} has no *.safetensors weights (other formats are not read)")
     key = json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files])
     note = cache_dir() / "weights" / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".txt")
-    if note.is_file():
-        return note.read_text().strip()
+    try:
+        known = note.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        known = ""
+    if re.fullmatch("[0-9a-f]{64}", known):
+        return known
     total = hashlib.sha256()
     for file in files:
         total.update(file.name.encode())
         with file.open("rb") as handle:
             total.update(hashlib.file_digest(handle, "sha256").digest())
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(total.hexdigest())
+    _remember(note, total.hexdigest())
     return total.hexdigest()
 
 
-def _converted(spec: ModelSpec) -> tuple[str, str]:
-    """The cached safetensors folder of a wheel's GGUF file, made on first use, and the file's SHA-256."""
-    package = spec.source.removeprefix("gguf-package:")
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        raise UsageError(f"model {spec.id!r} comes in the package {package}: {spec.install or 'install it'}")
-    file = Path(found.submodule_search_locations[0]) / str(spec.file)
-    if not file.is_file():
-        raise UsageError(f"model {spec.id!r}: {package} holds no {spec.file}: {spec.install}")
-    with file.open("rb") as handle:
-        sha = hashlib.file_digest(handle, "sha256").hexdigest()
-    folder = cache_dir() / "models" / f"{spec.id}-{sha[:16]}"
-    if not (folder / "config.json").is_file():
-        _convert(spec, file, folder)
-    return str(folder), sha
-
-
-def _convert(spec: ModelSpec, file: Path, folder: Path) -> None:
-    import torch
-
+def _remember(note: Path, text: str) -> None:
+    """Write a small file in one step. A cache that cannot be written only costs the time to work it out again."""
+    unfinished = note.with_name(f"{note.name}.{os.getpid()}.part")
     try:
-        import gguf  # noqa: F401
-    except ImportError:
-        raise UsageError(f"model {spec.id!r} is a GGUF file: pip install 'ropebench[gguf]'") from None
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    try:
-        read = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-        # transformers marks what it read as quantised and refuses to save it; the values are plain float32 by now.
-        config = read.config
-        if hasattr(config, "quantization_config"):
-            del config.quantization_config
-        plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        plain.load_state_dict(read.state_dict())
-        plain.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        # Renamed when complete: a folder with this name is always whole.
-        if not folder.exists():
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def choose_device(word: str = "auto") -> str:
-    """cuda, mps or cpu: the first that is there, or the one asked for. Raises UsageError for one that is not there."""
-    import torch
-
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if word == "auto":
-        return next(name for name, yes in there.items() if yes)
-    name = word.split(":")[0]
-    if name not in there:
-        raise unknown("device", word, ["auto", *there])
-    if not there[name]:
-        raise UsageError(f"device {word!r} is not available here; available: {', '.join(n for n, y in there.items() if y)}")
-    return word
-
-
-def choose_dtype(word: str = "auto", device: str = "cpu") -> str:
-    """bfloat16 where the hardware multiplies it, else float16 on mps and float32. Raises UsageError for other words."""
-    import torch
-
-    allowed = ("float32", "bfloat16", "float16")
-    short = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-    word = short.get(word, word)
-    if word == "auto":
-        if device.startswith("cuda"):
-            return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-        if device.startswith("mps"):
-            return "float16"
-        # Without matrix units for it, bf16 on a CPU is several times slower than float32 and less exact.
-        fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-        return "bfloat16" if fast else "float32"
-    if word not in allowed:
-        raise unknown("dtype", word, ["auto", *allowed])
-    return word
+        note.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text)
+        unfinished.replace(note)
+    except OSError:
+        return
 
 
 def load_tokenizer(card: ModelCard, trust_remote_code: bool = False) -> Any:
@@ -283,12 +170,12 @@ def load_tokenizer(card: ModelCard, trust_remote_code: bool = False) -> Any:
     try:
         return AutoTokenizer.from_pretrained(
             card.path,
-            revision=card.revision if card.path == card.spec.source else None,
+            revision=card.revision if card.spec.on_hub else None,
             local_files_only=card.offline,
             trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError) as error:
-        raise _unreachable(card.spec, error) from None
+    except Exception as error:  # as above, and whatever a tokenizer file makes its parser raise
+        raise unreadable(card.spec, "tokenizer", error) from None
 
 
 def load(
@@ -298,7 +185,10 @@ def load(
     attention: str = "sdpa",
     trust_remote_code: bool = False,
 ) -> LoadedModel:
-    """Load weights (safetensors only) and prove that this model takes a rotary table and gives it back."""
+    """Load weights (safetensors only) and prove that this model takes a rotary table and gives it back.
+
+    Raises UsageError when they cannot be read, are incomplete, or do not fit into memory.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -306,19 +196,34 @@ def load(
 
     device = choose_device(device)
     dtype = choose_dtype(dtype, device)
+    check_attention(attention)
     tokenizer = load_tokenizer(card, trust_remote_code)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        loader: Any = AutoModelForCausalLM
+        model, report = loader.from_pretrained(
             card.path,
-            revision=card.revision if card.path == card.spec.source else None,
+            revision=card.revision if card.spec.on_hub else None,
             local_files_only=card.offline,
             trust_remote_code=trust_remote_code,
             use_safetensors=True,
             dtype=getattr(torch, dtype),
             attn_implementation=attention,
+            output_loading_info=True,
         )
-    except OSError as error:
-        raise _unreachable(card.spec, error) from None
-    model = model.to(device).eval()
+        model = model.to(device).eval()
+    except (OSError, ValueError, ImportError, RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise UsageError(
+                f"model {card.id!r} in {dtype} does not fit into the memory of {device}; choose a 16-bit --dtype or "
+                "another --device"
+            ) from None
+        raise unreadable(card.spec, "weights", error) from None
+    # A tensor that the files lack would be filled with random numbers, and everything measured with it is noise.
+    absent = sorted({*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])})
+    if absent:
+        raise UsageError(
+            f"model {card.id!r}: its weights lack {len(absent)} tensors of the shape that the config promises (such as "
+            f"{absent[0]}); they are incomplete or belong to another config"
+        )
     prove(model, card.geometry)
     return LoadedModel(card, model, tokenizer, device, dtype, attention)

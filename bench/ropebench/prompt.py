@@ -12,6 +12,8 @@ from ropebench.errors import UsageError, unknown
 
 BOS_RULES = ("auto", "always", "never")
 
+_TURN = "WHAT-THE-USER-SAYS"  # stands for the user's text where the template around it is looked at
+
 
 class Encoder:
     """A tokenizer with a BOS rule and, or without, its chat template.
@@ -33,10 +35,18 @@ class Encoder:
         if bos == "always" and self.bos_id is None:
             raise UsageError("this tokenizer has no BOS token; use --bos auto or --bos never")
         self.adds_bos = adds if bos == "auto" else bos == "always"
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        self._special = tuple(str(token) for token in added if token.special)
+        # Where the template's own turn marker is the BOS token (SmolLM2), a prompt begins with one as it stands.
+        around = self._ids(self._rendered(_TURN)) if chat else []
+        self._marks_turns = around[:1] == [self.bos_id] and self.bos_id in self._one_bos(around, False)
 
     def text(self, text: str) -> list[int]:
-        """Ids of a text alone: no BOS, no template."""
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        """Ids of a text alone: no BOS, no template. What reads like a special token (`<s>` in HTML) is plain text."""
+        return self._ids(text, split_special_tokens=True)
+
+    def _ids(self, text: str, **how: bool) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False, **how)["input_ids"])
 
     def document(self, ids: Sequence[int], length: int | None = None) -> tuple[int, ...]:
         """A document for likelihood: BOS by rule, then as many of its ids as make `length` (None: all)."""
@@ -50,20 +60,24 @@ class Encoder:
         if not self.chat:
             ids = self.text(text + answer_prefix)
             return self._one_bos(ids, self.adds_bos)
+        if any(word in text for word in self._special):  # the template's own markup, but plain text within a turn
+            before, after = self._rendered(_TURN).split(_TURN)
+            ids = [*self._ids(before), *self.text(text), *self._ids(after + answer_prefix.lstrip())]
+        else:
+            ids = self._ids(self._rendered(text) + answer_prefix.lstrip())
+        if self._marks_turns:
+            return tuple(ids)
+        return self._one_bos(ids, self.adds_bos or (self.bos == "auto" and ids[:1] == [self.bos_id]))
+
+    def _rendered(self, text: str) -> str:
         turn = [{"role": "user", "content": text}]
-        rendered = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-        ids = self.text(rendered + answer_prefix.lstrip())
-        began = bool(ids) and ids[0] == self.bos_id
-        return self._one_bos(ids, {"auto": began or self.adds_bos, "always": True, "never": False}[self.bos])
+        return str(self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False))
 
     def _one_bos(self, ids: list[int], wanted: bool) -> tuple[int, ...]:
         """`ids` with exactly one leading BOS, or none."""
         start = 0
-        # A template whose turn marker is the BOS token (SmolLM2) begins with one: only a *repeated* head is a fault.
         while self.bos_id is not None and start < len(ids) and ids[start] == self.bos_id:
             start += 1
-        if self.chat and start == 1 and self.bos == "auto":
-            return tuple(ids)
         head = [self.bos_id] if wanted and self.bos_id is not None else []
         return (*head, *ids[start:])
 

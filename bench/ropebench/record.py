@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -92,14 +94,15 @@ def provenance(argv: tuple[str, ...], device: str) -> Json:
 
 
 def _last_part(word: str) -> str:
-    """An argument with every path reduced to its last part, and anything that looks like a token removed."""
-    if word.startswith("hf_"):
-        return "hf_…"
-    name, equals, value = word.partition("=")
-    if equals:
-        return f"{name}={_last_part(value)}"
-    path = Path(word)
-    return path.name if path.is_absolute() or word.startswith((".", "~")) else word
+    """An argument with every path in it (also behind `=`, `:` or `,`) reduced to its last part, and anything that looks
+    like an access token removed."""
+    return "".join(_name(piece) for piece in re.split(r"([=:,])", re.sub(r"\bhf_\w+", "hf_…", word)))
+
+
+def _name(piece: str) -> str:
+    """The last part of a path; a hub id (owner/name) stays whole."""
+    here = "/" in piece and os.path.exists(piece)
+    return Path(piece).name if here or piece.startswith(("/", "./", "../", "~")) else piece
 
 
 def summary(values: Sequence[float]) -> Json:
@@ -112,8 +115,3 @@ def summary(values: Sequence[float]) -> Json:
         return {"value": mean, "stderr": None, "n": 1}
     variance = sum((v - mean) ** 2 for v in values) / (n - 1)
     return {"value": mean, "stderr": (variance / n) ** 0.5, "n": n}
-
-
-def groups(record: Mapping[str, Any]) -> list[str]:
-    """The nested groups of a record, in the order they are written."""
-    return [key for key, value in record.items() if isinstance(value, Mapping)]

@@ -6,8 +6,10 @@ A plug-in file is run as code when it is named; its SHA-256 becomes part of ever
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import inspect
+import os
+import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -51,16 +53,20 @@ class Registry:
         found = cls()
         found._add_module(methods, "built in", None)
         for file in sorted(tasks_dir().glob("*.py")):
-            found._add_module(_run_file(file), f"tasks/{file.name}", None)
+            found._add_module(_run_file(file)[0], f"tasks/{file.name}", None)
         for kind, group in _GROUPS.items():
             for point in metadata.entry_points(group=group):
                 found._add_entry_point(kind, point)
+        done = set()
         for word in plugins:
-            path = Path(word).expanduser()
-            if not path.is_file():
-                raise UsageError(f"--plugin {word!r}: no such file")
-            code = hashlib.sha256(path.read_bytes()).hexdigest()
-            if not found._add_module(_run_file(path), f"plug-in {path.name}", code):
+            path = Path(os.path.expanduser(word))
+            if not os.path.isfile(path):
+                raise UsageError(f"--plugin {word!r}: no such file; give the path of a Python file")
+            if path.resolve() in done:  # named in the sweep file and on the command line
+                continue
+            done.add(path.resolve())
+            module, code = _run_file(path)
+            if not found._add_module(module, f"plug-in {path.name}", code):
                 raise UsageError(f"--plugin {path.name}: defines no Method and no Task with a name")
         return found
 
@@ -69,6 +75,7 @@ class Registry:
         for cls in vars(module).values():
             own = inspect.isclass(cls) and cls.__module__ == module.__name__
             if own and issubclass(cls, (Method, Task)) and cls.name:
+                _check_dataclass(cls, origin)
                 self.add(Entry("method" if issubclass(cls, Method) else "task", cls.name, cls, origin, code))
                 added += 1
         return added
@@ -77,8 +84,12 @@ class Registry:
         dist = f"package {point.dist.name} {point.dist.version}" if point.dist else "an installed package"
         try:
             cls = point.load()
+            wanted = Method if kind == "method" else Task
+            if not (inspect.isclass(cls) and issubclass(cls, wanted)) or cls.name != point.name:
+                raise TypeError(f"{point.value} is no {wanted.__name__} with the name {point.name!r}")
+            _check_dataclass(cls, dist)
             code = hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()
-        except Exception as error:  # whatever a stranger's module raises: listed as broken, and loud when asked for
+        except (Exception, SystemExit) as error:  # a stranger's module: listed as broken, and loud when asked for
             self.broken[kind, point.name] = f"{dist}: {type(error).__name__}: {error}"
             return
         self.add(Entry(kind, point.name, cls, dist, code))
@@ -114,8 +125,13 @@ class Registry:
             key, equals, value = pair.partition("=")
             if not equals or not key:
                 raise UsageError(f"{kind} {word!r}: {pair!r} is not key=value (write {name}:key=value:key=value)")
+            if key in params:
+                raise UsageError(f"{kind} {word!r}: {key} is given twice")
             params[key] = value
-        return with_params(kind, entry.cls, params), entry
+        try:
+            return with_params(kind, entry.cls, params), entry
+        except (TypeError, ValueError) as error:  # the class's own check, or a parameter without a default
+            raise UsageError(f"{kind} {word!r}: {error}") from None
 
 
 def tasks_dir() -> Path:
@@ -131,24 +147,34 @@ def sweeps() -> Mapping[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
-def _run_file(path: Path) -> ModuleType:
-    """Run a Python file as a module of its own name-space. Raises UsageError naming the line that failed."""
-    import sys
+def _check_dataclass(cls: type[Any], origin: str) -> None:
+    """Raise UsageError for a class whose parameters would not be fields, and so not part of a cell's identity."""
+    if "__dataclass_fields__" not in vars(cls) and inspect.get_annotations(cls):
+        raise UsageError(f"{origin}: class {cls.__name__} has parameters; put @dataclass(frozen=True) above it")
 
+
+def _run_file(path: Path) -> tuple[ModuleType, str]:
+    """Run a Python file as a module of its own name-space; returns it with the SHA-256 of the very bytes that ran.
+
+    Raises UsageError naming the line that failed.
+    """
     name = f"ropebench_plugin_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"plug-in {path.name!r}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses look their own module up there
     try:
-        spec.loader.exec_module(module)
+        source = path.read_bytes()
+        exec(compile(source, str(path), "exec"), module.__dict__)
     except UsageError:
         raise
-    except Exception as error:
-        line = error.__traceback__
-        while line and line.tb_next:
-            line = line.tb_next
-        where = f" at line {line.tb_lineno}" if line else ""
-        raise UsageError(f"plug-in {path.name}: {type(error).__name__}{where}: {error}") from error
-    return module
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"plug-in {path.name}: {type(error).__name__}{_line_of(error, path)}: {error}") from error
+    return module, hashlib.sha256(source).hexdigest()
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """` at line N` of the file: the deepest of its own lines that the error came through."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f" at line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" at line {lines[-1]}" if lines else ""

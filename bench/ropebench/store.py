@@ -3,21 +3,28 @@
 One run writes two files, `RUN.jsonl` (records) and `RUN.samples.jsonl` (sample rows), one write per line. Nothing is
 edited in place; the newest `ok` record of a cell wins. A torn last line (a crash in mid-write) is reported and skipped;
 any other bad line is an error with file and line.
+
+Here too: what a folder already holds (`Stored`), and whether a cell is done.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropebench.errors import UsageError
-from ropebench.record import SCHEMA, Json, canonical
+from ropebench.record import SCHEMA, STATUSES, Json, canonical
+
+if TYPE_CHECKING:
+    from ropebench.cell import Cell
 
 SAMPLES = ".samples.jsonl"
 
@@ -25,19 +32,20 @@ SAMPLES = ".samples.jsonl"
 UPGRADES: dict[int, Callable[[Json], Json]] = {}
 
 
-def _warn(message: str) -> None:
-    sys.stderr.write(f"ropebench: {message}\n")
+_LOG = logging.getLogger("ropebench")
 
 
-def read(folder: str | Path, warn: Callable[[str], None] = _warn) -> list[Json]:
+class NotStored(UsageError):
+    """A result could not be written: the run ends, since going on would lose what it measures."""
+
+
+def read(folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> list[Json]:
     """Every record in a results folder, oldest first, upgraded to the current schema. Missing folder: no records."""
     records = [line for file in _files(folder, samples=False) for line in _lines(file, warn)]
     return sorted(records, key=lambda record: str(record.get("created", "")))
 
 
-def samples(
-    folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _warn
-) -> list[Json]:
+def samples(folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _LOG.warning) -> list[Json]:
     """Sample rows of one cell (None: of all cells), one per (cell, index): the newest."""
     newest: dict[tuple[str, int], Json] = {}
     for file in _files(folder, samples=True):
@@ -48,7 +56,7 @@ def samples(
 
 
 def newest_ok(records: Iterable[Json], kind: str = "run") -> list[Json]:
-    """One record per cell: its newest `ok` one with the most samples, else its newest failure."""
+    """One record per cell, of records in the order of `read`: its newest `ok` one, else its newest failure."""
     chosen: dict[str, Json] = {}
     for record in records:
         if record.get("kind") != kind:
@@ -65,22 +73,33 @@ def _ok(record: Json) -> bool:
 
 def _files(folder: str | Path, samples: bool) -> list[Path]:
     folder = Path(folder)
-    if not folder.exists():
-        return []
-    if not folder.is_dir():
-        raise UsageError(f"results {folder.name!r} is not a folder")
-    return sorted(f for f in folder.glob("*.jsonl") if f.name.endswith(SAMPLES) == samples)
+    try:
+        if not folder.exists():
+            return []
+        if not folder.is_dir():
+            raise UsageError(f"results {folder.name!r} is a file, not a folder")
+        return sorted(f for f in folder.glob("*.jsonl") if f.name.endswith(SAMPLES) == samples)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise UsageError(f"results folder {folder.name!r} cannot be read: {error}") from None
 
 
 def _lines(file: Path, warn: Callable[[str], None]) -> Iterator[Json]:
-    raw = file.read_bytes()
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file.name}: cannot be read: {error.strerror}") from None
     lines = raw.split(b"\n")
-    torn = lines.pop()  # what follows the last newline: nothing, or a line that was never finished
+    last = lines.pop()  # what follows the last newline: nothing, or a line that was never finished
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield _parsed(file, number, line)
-    if torn.strip():
-        warn(f"{file.name}:{len(lines) + 1}: the last line is torn (a run was cut off); skipped")
+    if last.strip():
+        try:
+            json.loads(last)  # all of it but the newline is there
+        except ValueError:
+            warn(f"{file.name}:{len(lines) + 1}: the last line is torn (a run was cut off); skipped")
+        else:
+            yield _parsed(file, len(lines) + 1, last)
 
 
 def _parsed(file: Path, number: int, line: bytes) -> Json:
@@ -89,7 +108,7 @@ def _parsed(file: Path, number: int, line: bytes) -> Json:
         value = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not a JSON record ({error}); mend or remove this line") from None
-    if not isinstance(value, dict) or not isinstance(value.get("schema"), int) or "cell_id" not in value:
+    if not isinstance(value, dict) or type(value.get("schema")) is not int or not isinstance(value.get("cell_id"), str):
         raise UsageError(f"{where}: not a ropebench record (no schema and cell_id)")
     if value["schema"] > SCHEMA:
         raise UsageError(f"{where}: schema {value['schema']} is newer than this ropebench reads ({SCHEMA}); upgrade it")
@@ -97,26 +116,72 @@ def _parsed(file: Path, number: int, line: bytes) -> Json:
         if value["schema"] not in UPGRADES:
             raise UsageError(f"{where}: schema {value['schema']} is not known")
         value = UPGRADES[value["schema"]](value)
-    return value
+    if not _whole(value, file.name.endswith(SAMPLES)):
+        raise UsageError(f"{where}: not a whole ropebench record; mend or remove this line")
+    record: Json = value
+    return record
+
+
+def _whole(value: Json, sample: bool) -> bool:
+    """Whether a line has what reading relies on; the rest is as it was written."""
+    if sample:
+        hashed, scored = value.get("prompt_sha256"), value.get("scores")
+        return type(value.get("index")) is int and isinstance(hashed, str) and isinstance(scored, dict)
+    outcome, condition = value.get("outcome"), value.get("condition")
+    if value.get("kind") != "run":
+        return isinstance(value.get("kind"), str)
+    return isinstance(outcome, dict) and outcome.get("status") in STATUSES and isinstance(condition, dict)
 
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not a number in JSON")
 
 
+@dataclass
+class Stored:
+    """What a results folder already holds: the counting record per cell, and all sample rows."""
+
+    records: dict[str, Json] = field(default_factory=dict)
+    rows: dict[str, dict[int, Json]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Stored:
+        rows: dict[str, dict[int, Json]] = {}
+        for row in samples(folder):
+            rows.setdefault(row["cell_id"], {})[row["index"]] = row
+        return cls({record["cell_id"]: record for record in newest_ok(read(folder))}, rows)
+
+    def done(self, cell: Cell) -> bool:
+        """Whether an ok record with the wanted samples, or with all that the source has, is stored."""
+        record = self.records.get(cell.id)
+        if record is None or not _ok(record):
+            return False
+        had = record["condition"]
+        return bool(had["n_requested"] >= cell.n or had["n_scored"] + had["n_skipped"] < had["n_requested"])
+
+
 class Writer:
-    """Appends one run's lines. Files appear with the first line; a folder that cannot be written is said at once."""
+    """Appends one run's lines. Files appear with the first line; a folder that cannot be written is said at once.
+
+    Raises UsageError for such a folder, and NotStored when a line cannot be written later.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        # To the microsecond, so that runs in the order of their names are runs in the order of their time.
+        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
         probe = self.folder / f".{self.run_id}.probe"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             probe.touch()
             probe.unlink()
-        except OSError as error:
-            raise UsageError(f"results folder {str(folder)!r} cannot be written: {error.strerror}") from None
+        except FileExistsError:
+            raise UsageError(f"results {str(folder)!r} is a file, not a folder; name another with --results") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"results folder {str(folder)!r} cannot be written: {reason}; name another with --results"
+            ) from None
 
     @property
     def path(self) -> Path:
@@ -124,24 +189,25 @@ class Writer:
 
     def record(self, record: Json) -> None:
         """Append a record."""
-        append(self.path, record)
+        self._append(self.path, record)
 
     def sample(self, row: Json) -> None:
         """Append a sample row."""
-        append(self.folder / f"{self.run_id}{SAMPLES}", row)
+        self._append(self.folder / f"{self.run_id}{SAMPLES}", row)
 
-
-def append(path: str | Path, value: Json) -> None:
-    """Append one line to a results file in one write, and have it on the disk before returning.
-
-    Raises OSError when not all of it was written.
-    """
-    data = (canonical(value) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        written = os.write(handle, data)
-        if written != len(data):
-            raise OSError(f"{Path(path).name}: only {written} of {len(data)} bytes were written (disk full?)")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def _append(self, path: Path, value: Json) -> None:
+        data = (canonical(value) + "\n").encode()
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                before = os.fstat(handle).st_size
+                written = os.write(handle, data)
+                if written != len(data):
+                    with suppress(OSError):  # half a line in the middle of a file would spoil it
+                        os.ftruncate(handle, before)
+                    raise NotStored(f"{path.name}: only {written} of {len(data)} bytes were written (disk full?)")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise NotStored(f"{path.name}: cannot be written: {error.strerror}; what came before is stored") from None

@@ -1,0 +1,67 @@
+"""Memory of a measurement: its high-water mark, what running out of it looks like, and giving it back."""
+
+from __future__ import annotations
+
+import gc
+
+# How allocators say it where they raise a plain RuntimeError (CPU on Linux and Windows, mps, cuBLAS, the system).
+_EXHAUSTED = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "alloc_failed",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on whatever device."""
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or "OutOfMemory" in type(error).__name__
+        or (isinstance(error, (RuntimeError, OSError)) and any(words in text for words in _EXHAUSTED))
+    )
+
+
+class PeakMemory:
+    """The highest memory use from its creation on, weights included."""
+
+    def __init__(self, device: str) -> None:
+        self._cuda = device if device.startswith("cuda") else None
+        self._reset = False
+        if self._cuda:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+        elif device.startswith("cpu"):
+            try:
+                with open("/proc/self/clear_refs", "w") as handle:
+                    handle.write("5")  # Linux: forget the process's high-water mark
+                self._reset = True
+            except OSError:
+                pass  # elsewhere the mark cannot be reset, and would be that of an earlier cell
+
+    def bytes(self) -> int | None:
+        """CUDA's own counter; on a Linux CPU the process's resident memory; None where it cannot be told."""
+        if self._cuda:
+            import torch
+
+            return int(torch.cuda.max_memory_allocated(self._cuda))
+        if not self._reset:
+            return None
+        try:
+            with open("/proc/self/status") as handle:
+                line = next(line for line in handle if line.startswith("VmHWM:"))
+        except (OSError, StopIteration):
+            return None
+        return int(line.split()[1]) * 1024
+
+
+def release(device: str) -> None:
+    """Give back what a failed measurement held. Call it when its exception, which holds its tensors, is gone."""
+    gc.collect()
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()

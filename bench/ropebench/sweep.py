@@ -1,0 +1,166 @@
+"""What was asked: a `Sweep`, from flags or from a TOML file, with every word in it checked for form."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ropebench.device import check_attention
+from ropebench.errors import UsageError, unknown
+from ropebench.prompt import BOS_RULES
+from ropebench.registry import sweeps
+from ropebench.task import parse_length
+
+CHAT_TEMPLATES = ("auto", "on", "off")
+BASES = ("unscaled", "native")
+
+_WORDS = ("methods", "tasks", "plugins")  # lists of words; in a file also one string with commas
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("model", "bos", "chat_template", "base", "device", "dtype", "attention"), ((str,), "a word")),
+    **dict.fromkeys(("revision", "models"), ((str, type(None)), "a word")),
+    **dict.fromkeys(("matched", "baseline", "offline", "trust_remote_code"), ((bool,), "true or false")),
+    **dict.fromkeys(("target", "trained_length"), ((int, type(None)), "a number of tokens")),
+    "seed": ((int,), "a whole number"),
+    "factor": ((int, float, type(None)), "a number"),
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What was asked. Words are as on the command line; `lengths`, `n` and `docs` may be mappings by task name.
+
+    Raises UsageError for a value of the wrong kind or an unknown word.
+    """
+
+    model: str = ""
+    methods: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ("proofpile", "niah")
+    lengths: Any = None
+    target: int | None = None
+    matched: bool = False
+    factor: float | None = None
+    n: Any = None
+    seed: int = 0
+    docs: Any = None
+    bos: str = "auto"
+    chat_template: str = "auto"
+    base: str = "unscaled"
+    baseline: bool = True
+    trained_length: int | None = None
+    revision: str | None = None
+    models: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "sdpa"
+    offline: bool = False
+    trust_remote_code: bool = False
+    plugins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, (kinds, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise UsageError(f"{name} = {value!r}: must be {wanted}")
+        for name in _WORDS:
+            words = getattr(self, name)
+            if not isinstance(words, tuple) or not all(isinstance(word, str) for word in words):
+                raise UsageError(f"{name} = {words!r}: must be a list of words")
+        for what, word, allowed in (
+            ("BOS rule", self.bos, BOS_RULES),
+            ("chat template setting", self.chat_template, CHAT_TEMPLATES),
+            ("base", self.base, BASES),
+        ):
+            if word not in allowed:
+                raise unknown(what, word, allowed)
+        check_attention(self.attention)
+        for name in ("target", "trained_length"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 token")
+        if self.factor is not None and not 1 <= self.factor < math.inf:
+            raise UsageError(f"--factor {self.factor}: must be at least 1 (a factor below 1 would shrink the window)")
+        given = [name for name in ("target", "matched", "factor") if getattr(self, name)]
+        if len(given) > 1:
+            raise UsageError(
+                f"--{' and --'.join(given)} contradict each other: give one of --target, --matched, --factor"
+            )
+
+    @classmethod
+    def from_toml(cls, word: str) -> Sweep:
+        """A sweep file by path, or a built-in one by name. Unknown keys are errors with the nearest match."""
+        built_in = sweeps()
+        path = built_in.get(word) or Path(word)
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise unknown("sweep", word, built_in, "or a TOML file") from None
+        except OSError as error:
+            raise UsageError(f"sweep {path.name!r} cannot be read: {error.strerror}") from None
+        except ValueError as error:  # not UTF-8, not TOML, a null byte in the name
+            raise UsageError(f"sweep {path.name!r}: {error}") from None
+        known = {f.name for f in fields(cls)}
+        for key in table:
+            if key not in known:
+                raise unknown(f"key in sweep {path.name}:", key, known)
+        try:
+            return cls(**{key: _value(key, value) for key, value in table.items()})
+        except UsageError as error:
+            raise UsageError(f"sweep {path.name}: {error}") from None
+
+    def lengths_of(self, task: str) -> tuple[int, ...] | None:
+        """The lengths asked of a task, in tokens, each once; None where none were."""
+        given = per_task(self.lengths, task)
+        if given is None:
+            return None
+        words = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
+        if not words:
+            raise UsageError(f"no length for task {task!r}: give --lengths, for example --lengths 2k,4k")
+        return tuple(dict.fromkeys(length_of(word) for word in words))
+
+    def n_of(self, task: str) -> int | None:
+        """The number of samples asked of a task; None where none was."""
+        n = per_task(self.n, task)
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
+            raise UsageError(f"--n {n!r}: the number of samples must be a whole number of at least 1")
+        return n
+
+    def docs_of(self, task: str) -> str | None:
+        """The corpus word asked for a task; None where none was."""
+        word = per_task(self.docs, task)
+        if word is not None and not (isinstance(word, str) and word):
+            raise UsageError(f"--docs {word!r}: must be a word, or a table of words by task")
+        return word
+
+    def check_tasks(self, known: Sequence[str]) -> None:
+        """Raise UsageError where `lengths`, `n` or `docs` name a task that is none."""
+        for name in ("lengths", "n", "docs"):
+            value = getattr(self, name)
+            for key in value if isinstance(value, Mapping) else ():
+                if key not in known:
+                    raise unknown(f"task in {name}:", str(key), known)
+
+
+def _value(key: str, value: Any) -> Any:
+    if key in _WORDS:
+        words = value.split(",") if isinstance(value, str) else value
+        return tuple(words) if isinstance(words, list) else words
+    return length_of(value) if key in ("target", "trained_length") else value
+
+
+def per_task(value: Any, task: str) -> Any:
+    """The value for a task, of one value for all or a mapping by task."""
+    return value.get(task) if isinstance(value, Mapping) else value
+
+
+def length_of(word: Any) -> int:
+    """Tokens from 32768, '32768' or '32k'. Raises UsageError."""
+    try:
+        value = parse_length(str(word))
+    except ValueError:
+        raise UsageError(f"length {word!r} is not a number of tokens; write 32768 or 32k") from None
+    if value < 1:
+        raise UsageError(f"length {word!r} must be at least 1 token")
+    return value
