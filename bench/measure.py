@@ -101,20 +101,20 @@ def memory(way: str) -> int:
 
 def memory_child(way: str) -> None:
     import torch
-    from ropebench.run import peak, reset_peak
+    from ropebench.memory import PeakMemory
 
     loaded, engine, ids = prepared()
     part = ids[: max(LENGTHS)]
     engine.nll(part[:256])
-    reset_peak(loaded)
-    before = peak(loaded) or 0
+    peak = PeakMemory(loaded.device)
+    before = peak.bytes() or 0
     if way == "ours":
         engine.nll(part)
     else:
         with torch.inference_mode():
             inputs = torch.tensor([part])
             engine.model(inputs, labels=inputs, use_cache=False)
-    print((peak(loaded) or 0) - before)
+    print((peak.bytes() or 0) - before)
 
 
 def prepared() -> tuple[Any, Any, list[int]]:
