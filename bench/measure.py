@@ -101,6 +101,7 @@ def memory(way: str) -> int:
 
 def memory_child(way: str) -> None:
     import torch
+
     from ropebench.memory import PeakMemory
 
     loaded, engine, ids = prepared()
@@ -151,7 +152,12 @@ def main() -> None:
         return
     loaded, engine, ids = prepared()
     engine.nll(ids[:512])  # first use of the kernels
-    rows = [one_pass(engine, ids), bare_forward(engine, ids), switching(loaded.model, loaded.card.geometry), help_time()]
+    rows = [
+        one_pass(engine, ids),
+        bare_forward(engine, ids),
+        switching(loaded.model, loaded.card.geometry),
+        help_time(),
+    ]
     ours, plain = memory("ours"), memory("plain")
     what = f"peak memory above the weights, one {max(LENGTHS)}-token pass: chunked ÷ full logits"
     rows.append({"what": what, "ratio": ours / plain, "ours_bytes": ours, "plain_bytes": plain})

@@ -189,25 +189,31 @@ class Writer:
 
     def record(self, record: Json) -> None:
         """Append a record."""
-        self._append(self.path, record)
+        append(self.path, record)
 
     def sample(self, row: Json) -> None:
         """Append a sample row."""
-        self._append(self.folder / f"{self.run_id}{SAMPLES}", row)
+        append(self.folder / f"{self.run_id}{SAMPLES}", row)
 
-    def _append(self, path: Path, value: Json) -> None:
-        data = (canonical(value) + "\n").encode()
+
+def append(path: str | Path, value: Json) -> None:
+    """Append one line to a results file in one write, and have it on the disk before returning.
+
+    Raises NotStored when not all of it could be written; the file is then as it was.
+    """
+    data = (canonical(value) + "\n").encode()
+    path = Path(path)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                before = os.fstat(handle).st_size
-                written = os.write(handle, data)
-                if written != len(data):
-                    with suppress(OSError):  # half a line in the middle of a file would spoil it
-                        os.ftruncate(handle, before)
-                    raise NotStored(f"{path.name}: only {written} of {len(data)} bytes were written (disk full?)")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise NotStored(f"{path.name}: cannot be written: {error.strerror}; what came before is stored") from None
+            before = os.fstat(handle).st_size
+            written = os.write(handle, data)
+            if written != len(data):
+                with suppress(OSError):  # half a line in the middle of a file would spoil it
+                    os.ftruncate(handle, before)
+                raise NotStored(f"{path.name}: only {written} of {len(data)} bytes could be written (disk full?)")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise NotStored(f"{path.name} cannot be written: {error.strerror}; what came before is stored") from None
