@@ -101,8 +101,11 @@ def sliding(encoder: Encoder, ids: Sequence[int], length: int, stride: int) -> I
     that holds it. Without BOS the document's first id has no prediction."""
     head = int(encoder.adds_bos)
     room, done = length - head, 0
-    if not 0 < stride <= room:
-        raise UsageError(f"proofpile: stride {stride} must be from 1 to {room}, or tokens between windows go unscored")
+    if stride > room:
+        raise UsageError(
+            f"proofpile: length {length} is too short for stride {stride}: tokens between two windows would go "
+            f"unscored; give a smaller stride, or a length of at least {stride + head}"
+        )
     for begin in range(0, len(ids), stride):
         end = min(begin + room, len(ids))
         yield Window(encoder.document(ids[begin:end]), max(head + done - begin, 1))
