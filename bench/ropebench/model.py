@@ -217,6 +217,11 @@ def load(
                 f"model {card.id!r} in {dtype} does not fit into the memory of {device}; choose a 16-bit --dtype or "
                 "another --device"
             ) from None
+        if "attn_implementation" in str(error):  # said before any weight is read
+            raise UsageError(
+                f"model {card.id!r}: transformers does not run this kind with attention backend {attention!r}; "
+                "give --attention eager"
+            ) from None
         raise unreadable(card.spec, "weights", error) from None
     # A tensor that the files lack would be filled with random numbers, and everything measured with it is noise.
     absent = sorted({*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])})
