@@ -191,7 +191,7 @@ def _documents_of(file: Path, name: str = "") -> Iterator[Document]:
 
 
 def _row(name: str, row: Any) -> Document:
-    """A data set row: `text`, or pre-tokenised `input_ids`; other fields (`meta`, `attention_mask`) are left alone."""
+    """A data set row: `text`, or else pre-tokenised `input_ids`; other fields (`meta` …) are left out."""
     text, ids = (row.get("text"), row.get("input_ids")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str):
         return Document(name, text)
