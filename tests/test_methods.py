@@ -312,10 +312,13 @@ def test_crossed_or_negative_edges_are_refused(word: str) -> None:
         method.frequencies(GEOMETRIES[0], 4.0, 1)
 
 
-@pytest.mark.parametrize("word", ["yarn:beta_fast=nan", "dynamic_ntk:f=inf", "mrrope_pro:attention_factor=nan"])
-def test_what_is_no_number_is_refused_when_it_is_given(word: str) -> None:
-    with pytest.raises(UsageError, match=r"must be a finite number, not (nan|inf)"):
-        REGISTRY.build("method", word)
+@pytest.mark.parametrize(
+    "cls, key, value",
+    [(Yarn, "beta_fast", math.nan), (DynamicNtk, "f", math.inf), (MrRopePro, "attention_factor", math.nan)],
+)
+def test_what_is_no_number_is_refused_when_it_is_given(cls: type[Method], key: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"method '{cls.name}': {key} must be a finite number, not (nan|inf)"):
+        cls(**{key: value})
 
 
 @pytest.mark.parametrize(
