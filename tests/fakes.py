@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -50,6 +50,7 @@ class FakeEngine:
 
     def __init__(self, at_call: Callable[[int], None] = lambda _: None) -> None:
         self.at_call = at_call
+        self.calls = 0
         self.fed: list[tuple[int, ...]] = []
 
     def __call__(self, model: Any, encoder: Any) -> FakeEngine:
@@ -57,14 +58,17 @@ class FakeEngine:
 
     def nll(self, ids: Sequence[int]) -> Any:
         self._call(ids)
-        return np.array([((7 * a + 3 * b) % 11) / 5 for a, b in zip(ids, ids[1:], strict=False)], dtype=np.float32)
+        return np.array([((7 * a + 3 * b) % 11) / 5 for a, b in pairwise(ids)], dtype=np.float32)
 
-    def generate(self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()) -> tuple[str, tuple[int, ...]]:
+    def generate(
+        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()
+    ) -> tuple[str, tuple[int, ...]]:
         self._call(ids)
         return str(sum(ids) % 2), (sum(ids) % 2,)
 
     def _call(self, ids: Sequence[int]) -> None:
-        self.at_call(len(self.fed))
+        self.calls += 1
+        self.at_call(self.calls - 1)
         self.fed.append(tuple(ids))
 
 
@@ -90,7 +94,10 @@ class Pages(Task):
     """Likelihood: document i cut to the length; with `text` also an answer on the same sample."""
 
     name, version, scorer, summary = "pages", 1, "token_nll", "test"
-    metrics = (Metric("perplexity", "lower", 1.0, None, None, derived=("exp", "nll")), Metric("nll", "lower", 0.0, None))
+    metrics = (
+        Metric("perplexity", "lower", 1.0, None, None, derived=("exp", "nll")),
+        Metric("nll", "lower", 0.0, None),
+    )
     text: bool = False
 
     def examples(self, length: int, encoder: Any, seed: int, corpus: Any = None) -> Iterator[Example]:

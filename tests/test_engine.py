@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import tiny, tokenizer
 
+from fakes import tiny, tokenizer
 from ropebench.apply import applied
 from ropebench.engine import Engine
 from ropebench.geometry import geometry_of
