@@ -211,7 +211,7 @@ def load(
             output_loading_info=True,
         )
         model = model.to(device).eval()
-    except (OSError, ValueError, ImportError, RuntimeError, MemoryError) as error:
+    except Exception as error:  # as above, and whatever a damaged file makes its reader raise
         if is_out_of_memory(error):
             raise UsageError(
                 f"model {card.id!r} in {dtype} does not fit into the memory of {device}; choose a 16-bit --dtype or "
