@@ -105,7 +105,7 @@ def _sweep_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def sweep_of(options: argparse.Namespace) -> Any:
-    """The `Sweep` of the flags, laid over a sweep file where one is named. Raises UsageError for words it cannot read."""
+    """The `Sweep` of the flags, laid over a sweep file where one is named. Raises UsageError for unreadable words."""
     from dataclasses import fields, replace
 
     from ropebench.plan import Sweep, length_of

@@ -160,7 +160,9 @@ def _inspect(options: argparse.Namespace, words: list[str]) -> int:
     else:
         header, body = pair_rows(rows, geometry)
         model = plan.cells[0].card
-        title = f"{model.id}: {geometry.pairs} rotary pairs, theta {geometry.theta:g}, trained {geometry.trained_length}"
+        title = (
+            f"{model.id}: {geometry.pairs} rotary pairs, theta {geometry.theta:g}, trained {geometry.trained_length}"
+        )
         notes = [
             f"{row['label']}: attention factor {row['attention_factor']:.6g}; pairs that never turn fully within "
             f"{geometry.trained_length} tokens: {_span(row['never_turn_within_window'])}"
@@ -245,7 +247,9 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
         print(json.dumps(sample, ensure_ascii=False))
         return 0
     condition = record["condition"]
-    print(f"{record['model']['id']}  {record['method']['label']}  {record['task']['label']}  {condition['length']} tokens")
+    print(
+        f"{record['model']['id']}  {record['method']['label']}  {record['task']['label']}  {condition['length']} tokens"
+    )
     for key, value in sample.items():
         print(f"\n{key}:\n  {str(value).strip() if key.startswith('prompt_') else value!r}")
     return 0

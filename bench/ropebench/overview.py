@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ropebench.geometry import RopeGeometry
-from ropebench.methods import radix
+from ropebench.method import radix
 from ropebench.model import aliases
 from ropebench.plan import Plan
 from ropebench.record import Json
@@ -147,7 +147,7 @@ def _outdated(plan: Plan, stored: Stored) -> list[str]:
             label = f"{record['method']['label']} {record['task']['label']}"
             notes.setdefault(label, []).append(record["condition"]["length"])
     return [
-        f"stored {label} at {', '.join(map(str, sorted(lengths)))}: another factor than this plan's; they are kept, and "
-        "are not part of this comparison"
+        f"stored {label} at {', '.join(map(str, sorted(lengths)))}: another factor than this plan's; they are kept, "
+        "and are not part of this comparison"
         for label, lengths in sorted(notes.items())
     ]
