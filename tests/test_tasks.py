@@ -66,13 +66,15 @@ def stream(task: Task, length: int, encoder: Encoder, seed: int = 0) -> Iterator
 
 @cache
 def some(task: Task, name: str = "bpe-bos", length: int = 512) -> tuple[int, tuple[Example, ...]]:
-    """A few samples, and their length: 512, or 4096 where that is not enough (prompts with worked examples)."""
+    """A few samples, and their length: four times longer where that is not enough (prompts with worked examples)."""
     try:
         return length, tuple(islice(stream(task, length, encoder(name)), 3))
-    except UsageError:
-        if length >= 4096:
+    except UsageError as error:
+        if "from the hub" in str(error):
+            pytest.skip("its data are fetched from the hub")
+        if length >= 8192:
             raise
-        return some(task, name, 4096)
+        return some(task, name, 4 * length)
 
 
 def test_built_in_tasks_are_registered() -> None:
@@ -120,7 +122,8 @@ def test_samples_fill_the_length_and_never_pass_it(task: Task, name: str, length
     length, examples = some(task, name, length)
     for example in examples:
         assert example.skip is None
-        assert 0.95 * length <= example.tokens <= length
+        # With 512 ids of a few letters each, one line of a haystack is more than 5 %.
+        assert (0.95 if length >= 2048 else 0.9) * length <= example.tokens <= length
         assert bool(example.ids) == bool(example.max_new_tokens)
         for window in example.windows:
             assert 1 <= window.first_scored < len(window.ids) <= length
@@ -139,6 +142,8 @@ def test_a_short_length_works_or_is_refused_with_the_smallest_that_works(task: T
         example = next(stream(task, length, encoder()))
     except UsageError as error:
         message = str(error)
+        if "from the hub" in message:
+            pytest.skip("its data are fetched from the hub")
     else:
         assert example.tokens <= length
         return
