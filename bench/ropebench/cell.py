@@ -78,6 +78,11 @@ class Cell:
             "chat_template": self.chat,
         }
 
+    @property
+    def length_dependent(self) -> bool:
+        """Whether each example gets a table of its own, and nothing computed at another length is reused."""
+        return self.method.varies(self.geometry)
+
     @cached_property
     def id(self) -> str:
         return digest(self.identity)

@@ -50,6 +50,10 @@ class Method:
         only. Pure: no model, no state. Raises UsageError for a parameter or factor it has no table for."""
         raise TypeError(f"method {self.name!r} does not define frequencies()")
 
+    def varies(self, geometry: RopeGeometry) -> bool:
+        """Whether the table depends on the length of the sequence for a checkpoint of this geometry."""
+        return self.length_dependent
+
     @property
     def params(self) -> dict[str, Any]:
         """All hyper-parameters as plain JSON values; `type(method)(**params)` is an equal method."""

@@ -291,10 +291,10 @@ class MrRopeReg(Method):
 class Native(Method):
     """The checkpoint as shipped: its own type and factor (an explicit factor wins over any ratio of lengths).
 
-    Length-dependent where the shipped type is (`dynamic`, `longrope`); see `native`.
+    Its table varies with the length where the shipped type's does (`dynamic`, `longrope`); see `native`.
     """
 
-    name, length_dependent, scales = "native", True, False
+    name, scales = "native", False
     summary = "the checkpoint as shipped, with its own scaling"
     source = "the checkpoint's config"
 
@@ -305,3 +305,8 @@ class Native(Method):
 
         method, own_factor = native_method(geometry)
         return method.frequencies(geometry, own_factor, length)
+
+    def varies(self, geometry: RopeGeometry) -> bool:
+        from ropebench.native import native_method
+
+        return bool(geometry.shipped) and native_method(geometry)[0].length_dependent

@@ -175,7 +175,7 @@ def _method(cell: Cell, live: Any) -> Json:
         "factor": cell.factor,
         "factor_rule": cell.factor_rule,
         "label": cell.method_label,
-        "length_dependent": method.length_dependent,
+        "length_dependent": cell.length_dependent,
         "inv_freq": None if live is None else [float(v) for v in live.inv_freq],
         "attention_factor": None if live is None else live.attention_factor,
     }

@@ -115,7 +115,7 @@ def costs(plan: Plan, stored: Stored) -> tuple[list[Json], list[str]]:
         have = 0 if done else len([i for i in stored.rows.get(cell.id, {}) if i < cell.n])
         left = 0 if done else cell.n - have
         # A task without generation scores documents; its shorter lengths ride on the longest one of this plan.
-        rides = not cell.method.length_dependent and not cell.task.chat
+        rides = not cell.length_dependent and not cell.task.chat
         key = (cell.method_label, cell.task_label)
         free = rides and key in passes
         if left and rides:

@@ -53,10 +53,11 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     """
     registry = Registry.load(sweep.plugins)
     methods = [registry.build("method", word) for word in sweep.methods]
-    tasks = [registry.build("task", word) for word in sweep.tasks]
+    tasks = [registry.build("task", word) for family in sweep.tasks for word in registry.expanded("task", family)]
     if not tasks:
         raise UsageError("no task: give --tasks, for example --tasks proofpile,niah")
-    sweep.check_tasks([entry.name for entry in registry.of("task")])
+    known = [entry.name for entry in registry.of("task")]
+    sweep.check_tasks([*known, *{name.split("/")[0] for name in known}])
     if not sweep.model:
         raise UsageError("no model: give --model NAME (see ropebench list models), a folder, or a hub id")
     spec = find(sweep.model, sweep.models, sweep.revision)

@@ -116,6 +116,15 @@ class Registry:
             raise unknown(kind, name, names, f"see ropebench list {kind}s")
         return self.entries[kind, name]
 
+    def expanded(self, kind: str, word: str) -> list[str]:
+        """A word for a family (`ruler`, with parameters or without) as one word per member (`ruler/vt` …); any other word
+        as it is."""
+        name, colon, params = word.strip().partition(":")
+        members = [entry.name for entry in self.of(kind) if entry.name.startswith(f"{name}/")]
+        if not name or (kind, name) in self.entries or not members:
+            return [word]
+        return [f"{member}{colon}{params}" for member in members]
+
     def build(self, kind: str, word: str) -> tuple[Any, Entry]:
         """An instance from a word such as `yarn:beta_fast=16:attention_factor=1.0`."""
         name, *pairs = word.strip().split(":")

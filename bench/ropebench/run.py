@@ -207,7 +207,7 @@ class _Passes:
         return Output(text, ids, nll)
 
     def _nll(self, ids: tuple[int, ...]) -> Any:
-        reusable = not self.cell.method.length_dependent
+        reusable = not self.cell.length_dependent
         known = self.memo.find(ids) if reusable else None
         if known is None:
             with self._of_length(len(ids)):
@@ -219,4 +219,4 @@ class _Passes:
 
     def _of_length(self, length: int) -> Any:
         """The table is set anew for each pass where it depends on the length; else the cell's own is live already."""
-        return _table(self.cell, self.loaded, length) if self.cell.method.length_dependent else nullcontext()
+        return _table(self.cell, self.loaded, length) if self.cell.length_dependent else nullcontext()

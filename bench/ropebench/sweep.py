@@ -151,8 +151,8 @@ def _value(key: str, value: Any) -> Any:
 
 
 def per_task(value: Any, task: str) -> Any:
-    """The value for a task, of one value for all or a mapping by task."""
-    return value.get(task) if isinstance(value, Mapping) else value
+    """The value for a task: one value for all, or of a mapping by task or by family (`ruler` for ruler/vt)."""
+    return value.get(task, value.get(task.split("/")[0])) if isinstance(value, Mapping) else value
 
 
 def length_of(word: Any) -> int:
