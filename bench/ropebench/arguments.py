@@ -111,8 +111,8 @@ def sweep_of(options: argparse.Namespace) -> Any:
     from ropebench.plan import Sweep, length_of
 
     sweep = Sweep.from_toml(options.sweep) if options.sweep else Sweep()
-    given = {f.name: getattr(options, f.name, None) for f in fields(Sweep)}
-    given = {name: value for name, value in given.items() if value is not None}
+    words = {f.name: getattr(options, f.name, None) for f in fields(Sweep)}
+    given: dict[str, Any] = {name: value for name, value in words.items() if value is not None}
     for name in ("methods", "tasks"):
         if name in given:
             given[name] = tuple(word.strip() for word in given[name].split(",") if word.strip())

@@ -272,14 +272,14 @@ def _cache(options: argparse.Namespace, words: list[str]) -> int:
 
 def _quiet() -> None:
     """Keep libraries' progress bars and advice out of our output."""
+    import logging as standard
     import os
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
-    hub_logging.set_verbosity_error()
+    standard.getLogger("huggingface_hub").setLevel(standard.ERROR)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 

@@ -139,7 +139,7 @@ def _outdated(plan: Plan, stored: Stored) -> list[str]:
     """Stored cells of the same model, method and task whose factor is not the plan's."""
     here = {cell.id for cell in plan.cells}
     planned = {(cell.card.id, cell.method.name, cell.task_label): cell.factor for cell in plan.cells}
-    notes = {}
+    notes: dict[str, list[int]] = {}
     for record in stored.records.values():
         key = (record["model"]["id"], record["method"]["name"], record["task"]["label"])
         factor = record["method"]["factor"]

@@ -158,7 +158,7 @@ def _corpora(records: Sequence[Record]) -> list[str]:
     for record in records:
         corpus = record["task"].get("corpus")
         if corpus:
-            stated = {key: corpus.get(key) for key in ("label", "source", "revision", "licence")}
+            stated = {key: corpus.get(key) for key in ("label", "source", "revision", "licence", "identity")}
             _, files = found.setdefault(canonical(stated), (stated, {}))
             files |= {f"{one['name']} {one['sha256'][:12]}": one["name"] for one in corpus.get("documents") or []}
     lines = []
@@ -170,5 +170,7 @@ def _corpora(records: Sequence[Record]) -> list[str]:
         shown = ", ".join(f"{files[key]} (sha256 {key.rpartition(' ')[2]})" for key in documents[:8])
         more = f" and {len(documents) - 8} more, see the records" if len(documents) > 8 else ""
         count = f"{len(documents)} document{'' if len(documents) == 1 else 's'}"
-        lines.append(escape(f"{corpus['label']}: {', '.join(parts)}; {count}: {shown}{more}"))
+        parts += [f"identity {corpus['identity']}"] if corpus.get("identity") else []
+        named = f"; {count}: {shown}{more}" if documents else ""  # a haystack is the whole text, not single documents
+        lines.append(escape(f"{corpus['label']}: {', '.join(parts)}{named}"))
     return lines
