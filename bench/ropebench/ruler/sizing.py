@@ -78,7 +78,7 @@ def take_until(
     counts: list[NDArray[np.int64]] = []
     total = 0
     while total <= tokens:
-        average = total / len(taken) if taken and total else 50.0
+        average = total / len(taken) if taken and total else 300.0  # the first batch is small: documents are long
         batch = list(islice(units, min(max(int((tokens - total) / average) + 2, 8), 4096)))
         if not batch:
             return taken, np.concatenate([np.zeros(0, np.int64), *counts]), True
