@@ -27,6 +27,7 @@ class ModelSpec:
     file: str | None = None
     trained_length: int | None = None
     instruct: bool = False
+    quantization: str = ""
     note: str = ""
     install: str = ""
 
@@ -51,6 +52,7 @@ _TYPES: dict[str, type] = {
     "file": str,
     "trained_length": int,
     "instruct": bool,
+    "quantization": str,
     "note": str,
     "install": str,
 }

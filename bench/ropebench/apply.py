@@ -44,7 +44,7 @@ def rotary_module(model: torch.nn.Module) -> Any:
 def live(model: torch.nn.Module) -> Frequencies:
     """The table and attention factor that the model would use now, read from the device."""
     module = rotary_module(model)
-    return Frequencies(module.inv_freq.detach().to("cpu", torch.float64).numpy(), float(module.attention_scaling))
+    return Frequencies(module.inv_freq.detach().cpu().double().numpy(), float(module.attention_scaling))
 
 
 @contextmanager

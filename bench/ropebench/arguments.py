@@ -125,9 +125,9 @@ def sweep_of(options: argparse.Namespace) -> Any:
         given = {**{name: getattr(Sweep(), name) for name in rules}, **given}
     tasks = [word.split(":")[0] for word in given.get("tasks", sweep.tasks)]
     if "n" in given:
-        given["n"] = by_task(given["n"].split(","), tasks, _count)
+        given["n"] = _over(sweep.n, by_task(given["n"].split(","), tasks, _count), tasks)
     if "docs" in given:
-        given["docs"] = by_task(given["docs"], tasks, str)
+        given["docs"] = _over(sweep.docs, by_task(given["docs"], tasks, str), tasks)
     if "plugins" in given:
         given["plugins"] = tuple(given["plugins"])
     for name in ("n", "docs", "lengths"):
@@ -150,6 +150,14 @@ def by_task(words: Sequence[str], tasks: Sequence[str], value: Callable[[str], A
         else:
             return value(word)
     return named
+
+
+def _over(old: Any, new: Any, tasks: Sequence[str]) -> Any:
+    """`new` for the tasks it names, what the sweep file says for the others."""
+    if not isinstance(new, Mapping) or old is None:
+        return new
+    before = old if isinstance(old, Mapping) else dict.fromkeys(tasks, old)
+    return {task: value for task, value in before.items() if task in tasks} | dict(new)
 
 
 def _count(word: str) -> int:

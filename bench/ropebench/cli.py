@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ropebench.arguments import parser, sweep_of
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +100,12 @@ def _report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import cells, figures, tables
     from ropebench.report.paired import by_cell, compared_metric, difference_table
 
-    records, samples = _stored(options.results, lambda r: options.model in (None, r["model"]["id"]))
+    records, samples = _stored(options.results)
+    models = {record["model"]["id"] for record in records}
+    if options.model is not None:
+        if options.model not in models:
+            raise unknown(f"model in {options.results}:", options.model, models)
+        records = [record for record in records if record["model"]["id"] == options.model]
     rows = cells.cell_rows(records, samples, metric=options.metric)
     blocks, known = cells.blocks(rows), by_cell(records)
     found = []
@@ -234,7 +239,7 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     except UsageError as error:
         prompt: dict[str, Any] = {"prompt": f"cannot be made again: {error}"}
     else:
-        ids = example.ids or example.windows[0].ids
+        ids = example.ids or (example.windows[0].ids if example.windows else ())
         prompt = {
             "prompt_ids": len(ids),
             "head_ids": list(ids[:16]),

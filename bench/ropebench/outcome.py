@@ -154,7 +154,7 @@ def _model(cell: Cell) -> Json:
         "revision": card.revision,
         "dtype": cell.dtype,
         "attention": cell.attention,
-        "quantization": None,
+        "quantization": card.spec.quantization or None,
         "rotary_dim": geometry.rotary_dim,
         "theta": geometry.theta,
         "trained_length": geometry.trained_length,
@@ -195,7 +195,15 @@ def _task(cell: Cell, rows: Sequence[Json], scored: Sequence[Json]) -> Json:
         "corpus": None if cell.corpus is None else {**cell.corpus.describe(), "documents": documents},
         "samples_sha256": digest([row["prompt_sha256"] for row in scored], 64),
         "metrics": [
-            {"name": m.name, "direction": m.direction, "low": m.low, "high": m.high, "chance": m.chance}
+            {
+                "name": m.name,
+                "direction": m.direction,
+                "low": m.low,
+                "high": m.high,
+                "chance": m.chance,
+                "unit": m.unit,
+                "derived": list(m.derived) if m.derived else None,
+            }
             for m in task.metrics
         ],
     }

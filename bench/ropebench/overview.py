@@ -27,7 +27,7 @@ def listing(what: str, plugins: Sequence[str] = (), models: str | None = None) -
                 "name": spec.id,
                 "source": spec.source,
                 "trained_length": spec.trained_length,
-                "kind": "instruct" if spec.instruct else "base",
+                "chat_template": "on" if spec.instruct else "off",
                 "note": spec.note,
             }
             for spec in aliases(models).values()

@@ -83,7 +83,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
             # Longest first: a likelihood task's shorter lengths are then read off the longest pass.
             for length in sorted(one.lengths, reverse=True):
                 factor, rule = factor_of(sweep, method, trained, target, length)
-                if method.scales and factor == 1.0 and not method.length_dependent:
+                if method.scales and factor == 1.0 and _is_unmodified(method, own, model.geometry, length):
                     notes.append(
                         f"factor 1 at length {length} (trained length {trained}): every method equals the unmodified "
                         "model there, so only the baseline is run"
@@ -105,6 +105,14 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
             "farther back is invisible to them whatever the method"
         )
     return Plan(tuple(cells.values()), tuple(dict.fromkeys(notes)), sweep)
+
+
+def _is_unmodified(method: Method, start: RopeGeometry, shipped: RopeGeometry, length: int) -> bool:
+    """Whether a method at factor 1 is the model as it is. Not so for a table that ignores the factor, an attention
+    factor of its own, or a checkpoint that ships a scaling which the method does not start from."""
+    if method.varies(start):
+        return False
+    return method.frequencies(start, 1.0, length).same_as(Native().frequencies(shipped, 1.0, length))
 
 
 def factor_of(sweep: Sweep, method: Method, trained: int, target: int, length: int) -> tuple[float | None, str]:

@@ -71,7 +71,11 @@ class Encoder:
 
     def _rendered(self, text: str) -> str:
         turn = [{"role": "user", "content": text}]
-        return str(self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False))
+        # A template that prints today's date would make another prompt every day, and one that thinks first would spend
+        # the answer budget on that. Templates without these variables ignore them.
+        fixed = {"date_string": "26 Jul 2024", "strftime_now": lambda _: "26 Jul 2024", "enable_thinking": False}
+        rendered = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False, **fixed)
+        return str(rendered)
 
     def _one_bos(self, ids: list[int], wanted: bool) -> tuple[int, ...]:
         """`ids` with exactly one leading BOS, or none."""

@@ -81,7 +81,7 @@ def provenance(argv: tuple[str, ...], device: str) -> Json:
     here = _tracked_here()
     return {
         "commit": _git("rev-parse", "HEAD") if here else None,
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")) if here else None,
+        "dirty": bool(_git("status", "--porcelain", "--", "..", "../../tasks")) if here else None,
         "argv": [_last_part(word) for word in argv],
         "versions": {
             "python": platform.python_version(),

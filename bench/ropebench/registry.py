@@ -117,8 +117,8 @@ class Registry:
         return self.entries[kind, name]
 
     def expanded(self, kind: str, word: str) -> list[str]:
-        """A word for a family (`ruler`, with parameters or without) as one word per member (`ruler/vt` …); any other word
-        as it is."""
+        """A word for a family (`ruler`, with parameters or without) as one word per member (`ruler/vt` …); any other
+        word as it is."""
         name, colon, params = word.strip().partition(":")
         members = [entry.name for entry in self.of(kind) if entry.name.startswith(f"{name}/")]
         if not name or (kind, name) in self.entries or not members:

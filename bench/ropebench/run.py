@@ -18,7 +18,7 @@ from ropebench.memory import PeakMemory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
 from ropebench.prefixes import Prefixes
 from ropebench.prompt import Encoder
-from ropebench.record import Json, canonical
+from ropebench.record import Json, canonical, provenance
 from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example, Output
 
@@ -97,6 +97,7 @@ def run_cells(
         engine = Engine
     memo, held = Prefixes(), ""
     records = []
+    provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
     for number, cell in enumerate(cells, 1):
         under = canonical([cell.card.id, cell.card.revision, cell.identity["method"]])
         if under != held:  # nothing computed under one table is ever used under another

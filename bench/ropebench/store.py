@@ -56,15 +56,20 @@ def samples(folder: str | Path, cell_id: str | None = None, warn: Callable[[str]
 
 
 def newest_ok(records: Iterable[Json], kind: str = "run") -> list[Json]:
-    """One record per cell, of records in the order of `read`: its newest `ok` one, else its newest failure."""
+    """One record per cell, of records in the order of `read`: its newest `ok` one, else its newest failure. A rerun
+    with fewer samples does not take the place of more evidence."""
     chosen: dict[str, Json] = {}
     for record in records:
         if record.get("kind") != kind:
             continue
         old = chosen.get(record["cell_id"])
-        if old is None or _ok(record) or not _ok(old):
+        if old is None or not _ok(old) or (_ok(record) and _scored(record) >= _scored(old)):
             chosen[record["cell_id"]] = record
     return list(chosen.values())
+
+
+def _scored(record: Json) -> int:
+    return int(record["condition"]["n_scored"])
 
 
 def _ok(record: Json) -> bool:

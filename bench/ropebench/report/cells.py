@@ -28,8 +28,8 @@ Record = Mapping[str, Any]
 Row = dict[str, Any]
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # cell_id → its sample rows
 
-MODEL_KEYS = ("id", "revision", "dtype", "attention", "quantization", "base", "trained_length")
-TASK_KEYS = ("name", "version", "label", "scorer", "params", "corpus_label", "corpus_revision")
+MODEL_KEYS = ("id", "revision", "dtype", "attention", "base")
+TASK_KEYS = ("name", "version", "code", "label", "scorer", "params", "corpus_label", "corpus_revision")
 CONDITION_KEYS = ("seed", "bos", "chat_template")
 
 
@@ -203,16 +203,29 @@ def _qualifiers(key: tuple[str, ...], keys: Sequence[tuple[str, ...]]) -> tuple[
     return tuple(found)
 
 
+def _version(row: Row) -> tuple[int, str]:
+    """What tells two methods of one name apart: the version, and a plug-in file's hash."""
+    return row["method_version"], row.get("method_code") or ""
+
+
+def quantization_of(row: Row) -> str:
+    """The format of quantised weights, empty for full precision. Records made before the key was filled show it by
+    their source: a GGUF file."""
+    source = str(row.get("model_source") or "")
+    return str(row.get("model_quantization") or ("GGUF file" if source.startswith("gguf-package:") else ""))
+
+
 def _block(members: list[Row], qualifiers: tuple[str, ...]) -> Block:
-    versions: dict[str, set[int]] = {}
+    versions: dict[str, set[tuple[int, str]]] = {}
     for row in members:
-        versions.setdefault(row["method_label"], set()).add(row["method_version"])
+        versions.setdefault(row["method_label"], set()).add(_version(row))
     cells: dict[tuple[str, int], Row] = {}
     hidden: dict[str, int] = {}
     # Later entries win: a failure never hides a number, and of two numbers the newest counts.
     for row in sorted(members, key=lambda row: (row["outcome_status"] == "ok", row["created"], row["record_id"])):
         several = len(versions[row["method_label"]]) > 1
-        label = row["method_label"] + (f" v{row['method_version']}" if several else "")
+        version, code = _version(row)
+        label = row["method_label"] + (f" v{version}{f' {code[:6]}' if code else ''}" if several else "")
         place = (label, row["condition_length"])
         if place in cells:
             hidden[label] = hidden.get(label, 0) + 1

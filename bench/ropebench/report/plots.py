@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ropebench.report.cells import Block, Samples
+from ropebench.report.paired import unit
 from ropebench.report.style import Style, method_of, styles
 
 _RC: Any = {
@@ -135,9 +136,9 @@ def mark_window(axes: Axes, trained: int) -> None:
 
 def tokens(length: float) -> str:
     """A number of tokens for an axis: 512, 8K, 2M (K = 1024)."""
-    for unit, name in ((1024**2, "M"), (1024, "K")):
-        if length >= unit:
-            return f"{length / unit:.3g}{name}"
+    for size, name in ((1024**2, "M"), (1024, "K")):
+        if length >= size:
+            return f"{length / size:.3g}{name}"
     return f"{length:.3g}"
 
 
@@ -183,7 +184,8 @@ def difference_by_length(
         axes.set_yticks(shown, [f"{tick:+g}".replace("-", "−") if tick else "0" for tick in shown])
         axes.yaxis.set_minor_formatter(NullFormatter())
         length_axis(axes, block.lengths, block.trained_length)
-        axes.set_ylabel(f"{metric} − {metric} of {block.baseline} (nats per token)\nbelow 0 is better")
+        side = "below" if block.first["direction"] == "lower" else "above"
+        axes.set_ylabel(f"{metric} − {metric} of {block.baseline} ({unit(block, metric)})\n{side} 0 is better")
         axes.set_title(
             f"{block.title}\npaired difference to {block.baseline} on the same documents, 95 % intervals",
             loc="left", fontsize=9, pad=14,

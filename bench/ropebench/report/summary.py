@@ -7,15 +7,13 @@ paired test on identical samples says so; otherwise it is "not told apart".
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
-from ropebench.report.cells import Block, Record, Row, Samples
+from ropebench.report.cells import Block, Record, Row, Samples, quantization_of
 from ropebench.report.paired import (
     Ranking,
     baseline_differences,
     compared_metric,
-    difference,
     difference_text,
     ranking,
     tax,
@@ -67,7 +65,9 @@ def _which(block: Block, found: Ranking, metric: str) -> str:
     n = row["n"] if row else 0
     name = " · ".join((first["task_label"], *block.qualifiers))
     worse = [label for label in found.labels[1:] if label not in found.tied]
-    text = f"{name}: at {_where(block, length)} {first['metric']} is {extreme} with {found.best} "
+    cells = {label: block.cell(label, length) for label in found.labels}
+    top = [label for label, cell in cells.items() if row and cell and cell["value"] == row["value"]]
+    text = f"{name}: at {_where(block, length)} {first['metric']} is {extreme} with {', '.join(top)} "
     text += f"({_value(block, found.best, length)})"
     if not found.testable:
         return f"{text}, but {n} sample{'' if n == 1 else 's'} cannot tell any two methods apart."
@@ -77,7 +77,7 @@ def _which(block: Block, found: Ranking, metric: str) -> str:
     if found.tied:
         text += f" Not told apart from it on these {n} samples: {_named(block, found.tied, length)}."
     gaps = "; ".join(f"{label} {difference_text(found.against[label], block.percent)}" for label in worse)
-    return text + f" Shown to be worse, in {unit(block, metric)}: {gaps}."
+    return text + f" Worse on the same samples (paired, each pair by itself), in {unit(block, metric)}: {gaps}."
 
 
 def _how_far(block: Block, found: Ranking) -> str:
@@ -170,7 +170,7 @@ def limits(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Reco
         metric = compared_metric(block, records)
         done = [row for row in block.rows if row["value"] is not None]
         if done:
-            lines.append(_score_limits(block, done) if block.percent else _width_limits(block, done, samples, metric))
+            lines.append(_score_limits(block, done) if block.percent else _width_limits(block, done, metric))
         for length in block.disagreeing():
             lines.append(f"{block.title}: at {length} the methods saw different samples; they are not compared there.")
         counted = [len([row for row in done if row["condition_length"] == length]) for length in block.lengths]
@@ -184,7 +184,7 @@ def _span(values: Sequence[int]) -> str:
     return str(min(values)) if min(values) == max(values) else f"{min(values)}–{max(values)}"
 
 
-def _width_limits(block: Block, done: Sequence[Row], samples: Samples, metric: str) -> str:
+def _width_limits(block: Block, done: Sequence[Row], metric: str) -> str:
     clusters = [row["clusters"] for row in done]
     text = f"{block.title}: {_span(clusters)} documents of one corpus, seed {block.first['condition_seed']}."
     known = [row for row in done if row["low"] is not None]
@@ -192,32 +192,15 @@ def _width_limits(block: Block, done: Sequence[Row], samples: Samples, metric: s
         widest = max(known, key=lambda row: row["high"] - row["low"])
         text += (
             f" A single value is uncertain by as much as {number(widest['low'])}–{number(widest['high'])} around "
-            f"{number(widest['value'])} ({widest['label']} at {widest['condition_length']}), because documents differ"
+            f"{number(widest['value'])} ({widest['label']} at {widest['condition_length']}), because documents differ; "
+            "methods are therefore compared document by document, and a difference whose interval includes 0 may still "
+            "exist."
         )
-        halves = _half_widths(block, samples, metric)
-        if halves:
-            text += (
-                f"; between methods, compared document by document, half the intervals are wider than "
-                f"±{number(statistics.median(halves), digits=2)} {unit(block, metric)}: smaller differences than that "
-                "would mostly not have been seen"
-            )
-        text += "."
     if metric == "nll":
         text += (
             " Most tokens are predicted from nearby text, so a low perplexity does not show that distant text is used."
         )
     return text
-
-
-def _half_widths(block: Block, samples: Samples, metric: str) -> list[float]:
-    found = []
-    for length in block.lengths:
-        for place, one in enumerate(block.labels):
-            for other in block.labels[:place]:
-                value = difference(block, samples, metric, one, other, length)
-                if value is not None and value.low is not None and value.high is not None:
-                    found.append((value.high - value.low) / 2)
-    return found
 
 
 def _score_limits(block: Block, done: Sequence[Row]) -> str:
@@ -246,7 +229,7 @@ def _general(rows: Sequence[Row], tests: int) -> list[str]:
     models = sorted({row["model_id"] for row in rows})
     if len(models) == 1:
         lines.append(f"One model ({models[0]}): nothing here says how the methods order on others.")
-    weights = sorted({str(row["model_quantization"]) for row in rows if row.get("model_quantization")})
+    weights = sorted({quantization for row in rows if (quantization := quantization_of(row))})
     if weights:
         listed = ", ".join(weights)
         lines.append(f"Quantised weights ({listed}): absolute values differ from those of the full-precision model.")

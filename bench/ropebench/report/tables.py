@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropebench.report.cells import Block, Row
+from ropebench.report.cells import Block, Row, quantization_of
 
 # What goes into CSV and JSON: enough to recompute the table and to find the record.
 COLUMNS = (
@@ -150,16 +150,22 @@ def settings(block: Block) -> str:
     parts = [
         f"corpus {first['task_corpus_label']}" if first.get("task_corpus_label") else "no corpus",
         f"scorer {first['task_scorer']}" if first.get("task_scorer") else "",
+        _params(first.get("task_params")),
         f"seed {first['condition_seed']}",
         f"BOS {first['condition_bos']}{added}",
         f"chat template {first['condition_chat_template']}",
         first["model_dtype"],
         f"{first['model_attention']} attention",
-        f"{first['model_quantization']} weights" if first.get("model_quantization") else "",
+        f"{quantization} weights" if (quantization := quantization_of(first)) else "",
         ", ".join(sorted({str(row["provenance_device"]) for row in block.rows})),
         f"trained on {block.trained_length} tokens",
     ]
     return " · ".join(str(part) for part in parts if part)
+
+
+def _params(text: str | None) -> str:
+    """A task's parameters in words, such as the protocol and the document filter of a perplexity."""
+    return " ".join(f"{name}={value}" for name, value in json.loads(text or "{}").items() if value is not None)
 
 
 _KINDS = {
