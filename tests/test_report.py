@@ -209,7 +209,8 @@ def test_few_needles_rank_nothing(records, samples):
 def test_verdict(records, samples):
     assert summary.verdict(block(records, samples, "proofpile"), samples, by_cell(records)) == [
         "proofpile[fixture-docs]: at 4096 tokens (2× the trained window) perplexity is lowest with yarn×2 (8.37). "
-        "Worse on the same samples (paired, each pair by itself), in nats per token: pi×2 +1.075 [+0.836, +1.314]; none +1.275 [+1.195, +1.355].",
+        "Worse on the same samples (paired, each pair by itself), in nats per token: pi×2 +1.075 [+0.836, +1.314]; "
+        "none +1.275 [+1.195, +1.355].",
         "From 2048 to 4096 tokens perplexity goes: none 9.03 → 30.0; yarn×2 9.16 → 8.37.",
         "Cost inside the window (1024–2048 tokens, largest loss against none): yarn×2 +0.015 [+0.006, +0.024] "
         "nats per token = +1.5 % perplexity at 1024.",
