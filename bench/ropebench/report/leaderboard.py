@@ -146,9 +146,8 @@ def _model(model: dict[str, Any]) -> str:
 
 def _cost(records: Sequence[Record]) -> str:
     seconds = sum(record["cost"].get("seconds") or 0 for record in records)
-    tokens = sum(record["cost"].get("tokens") or 0 for record in records)
     peak = max((record["cost"].get("peak_bytes") or 0 for record in records), default=0)
-    text = f"cost: {seconds / 3600:.2f} hours, {tokens} tokens"
+    text = f"cost: {seconds / 3600:.2f} hours of wall time (of each cell's last run, whatever else the machine did)"
     return f"{text}, at most {peak / 2**30:.2f} GiB of memory" if peak else text
 
 

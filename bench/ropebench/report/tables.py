@@ -30,7 +30,7 @@ COLUMNS = (
     "method_name", "method_version", "method_factor", "method_set_params", "condition_length", "condition_seed",
     "condition_bos", "condition_chat_template", "metric", "direction", "value", "low", "high", "interval", "stderr",
     "n", "clusters", "condition_n_skipped", "condition_tokens_min", "condition_tokens_max", "outcome_status",
-    "outcome_error_type", "outcome_error_message", "cost_seconds", "cost_tokens_per_second", "cost_peak_bytes",
+    "outcome_error_type", "outcome_error_message", "cost_seconds", "cost_peak_bytes",
     "provenance_commit", "provenance_device", "task_samples_sha256", "cell_id", "run_id", "created",
 )  # fmt: skip
 
