@@ -227,13 +227,13 @@ class Copy(Task):
 
     def __post_init__(self) -> None:
         check(self, digits=(2, 64))
-        object.__setattr__(self, "metrics", measures(10.0**-self.digits))
+        object.__setattr__(self, "metrics", measures(1 / (9 * 10 ** (self.digits - 1))))
 
     def variant_name(self) -> str:
         return f"{self.digits}-digit" + "-at-depth" * (self.depths is not None)
 
     def drill(self, rng: Random) -> tuple[str, str]:
-        number = "".join(rng.choices("0123456789", k=self.digits))
+        number = str(rng.randrange(10 ** (self.digits - 1), 10**self.digits))  # no leading zero: models drop it
         return f"Copy the number {number}.", number
 
     def score(self, example: Example, output: Output) -> dict[str, float]:
