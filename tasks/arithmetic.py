@@ -11,9 +11,8 @@ One pass over prompt and right answer gives both likelihoods, means over tokens:
 whole worked solution), `context_nll` of the corpus text. `exact_match` is read from the first line of generated text.
 
 What it shows: the dissociation. A method whose context_nll beats the baseline's while exact_match does not, on the same
-samples, fits the text but has lost what needs exact positions. What it does not show: anything about a model that is
-not above chance inside its own window; whether positions are at fault rather than, say, an attention temperature; one
-model against another, since tokenizers cut digits differently.
+samples, fits the text but has lost exact positions (or something else that it changes, such as the temperature). What
+not: anything about a model at chance inside its own window, or across models, whose tokenizers cut digits differently.
 """
 
 from __future__ import annotations
@@ -79,8 +78,9 @@ class Layout(NamedTuple):
     answer: str
 
     def around(self, text: str, wanted: float | None) -> list[str]:
-        """Text, block (at the end of a sentence), text and tail, with blank lines between what is there."""
-        at = len(text) if wanted is None else min(sentences(text), key=lambda end: abs(end - wanted * len(text)))
+        """Text, block (at the end of a sentence or line), text and tail, with blank lines between what is there."""
+        ends = [*sentences(text), *(found.end() for found in re.finditer(r"\n", text))]
+        at = len(text) if wanted is None else min(ends, key=lambda end: abs(end - wanted * len(text)))
         pieces: list[str] = []
         for part in (text[:at].rstrip(), self.block, text[at:].rstrip(), self.tail):
             pieces.append("\n\n" + part if part and any(pieces) else part)

@@ -215,6 +215,12 @@ def test_depths_are_evenly_spread_and_the_block_is_where_they_say(word: str) -> 
         assert len(before) / (len(before) + len(after)) == pytest.approx(example.meta["depth"], abs=0.06)
 
 
+def test_a_depth_is_met_where_sentences_are_few() -> None:
+    lines = Corpus("lines", "invented", lambda: iter([Document("lines", re.sub(r"[.]", ",\n", TEXT))]))
+    for example in islice(task_of("copy:depths=5").examples(1024, BPE, 0, lines), 5):
+        assert example.meta["depth"] == pytest.approx(example.meta["depth_wanted"], abs=0.06)
+
+
 def test_without_depths_the_problem_is_at_the_end_and_no_depth_is_claimed() -> None:
     assert all("depth" not in example.meta for example in some("addition", 3))
 
