@@ -51,24 +51,27 @@ class FakeEngine:
     def __init__(self, at_call: Callable[[int], None] = lambda _: None) -> None:
         self.at_call = at_call
         self.calls = 0
+        self.tokens_fed = 0
         self.fed: list[tuple[int, ...]] = []
 
     def __call__(self, model: Any, encoder: Any) -> FakeEngine:
         return self
 
-    def nll(self, ids: Sequence[int]) -> Any:
+    def nll(self, ids: Sequence[int], keep: bool = False, reuse: bool = True) -> Any:
         self._call(ids)
         return np.array([((7 * a + 3 * b) % 11) / 5 for a, b in pairwise(ids)], dtype=np.float32)
 
     def generate(
-        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()
+        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = (), reuse: bool = True
     ) -> tuple[str, tuple[int, ...]]:
         self._call(ids)
+        self.tokens_fed += 1
         return str(sum(ids) % 2), (sum(ids) % 2,)
 
     def _call(self, ids: Sequence[int]) -> None:
         self.calls += 1
         self.at_call(self.calls - 1)
+        self.tokens_fed += len(ids)
         self.fed.append(tuple(ids))
 
 

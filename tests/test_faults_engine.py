@@ -24,9 +24,9 @@ class Counting(Engine):
 
     fed: list[tuple[str, int]] = []  # noqa: RUF012
 
-    def nll(self, ids: Any) -> Any:
+    def nll(self, ids: Any, *how: Any) -> Any:
         self.fed.append(("nll", len(ids)))
-        return super().nll(ids)
+        return super().nll(ids, *how)
 
     def generate(self, ids: Any, *how: Any) -> Any:
         self.fed.append(("text", len(ids)))

@@ -6,37 +6,23 @@ Each sample row is written as soon as it is measured, so a run that is cut off g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from ropebench.cell import Cell
 from ropebench.errors import UsageError
 from ropebench.memory import PeakMemory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
-from ropebench.prefixes import Prefixes
+from ropebench.passes import MakeRunner, Passes, Runner, Shared, by_beginning
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.store import NotStored, Stored, Writer
-from ropebench.task import Example, Output
+from ropebench.task import Example
 
 __all__ = ["Progress", "Runner", "Stored", "encoder_of", "preflight", "prompt_sha256", "run_cells"]
-
-
-class Runner(Protocol):
-    """What measures: `Engine`, or a fake of it in tests."""
-
-    def nll(self, ids: Sequence[int]) -> Any:
-        """−ln p of ids[1:], one value each."""
-        ...
-
-    def generate(
-        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = ()
-    ) -> tuple[str, tuple[int, ...]]:
-        """New text and its ids."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ def run_cells(
     writer: Writer,
     argv: Sequence[str] = (),
     progress: Callable[[Progress], None] = lambda _: None,
-    engine: Callable[[Any, Encoder], Runner] | None = None,
+    engine: MakeRunner | None = None,
 ) -> list[Json]:
     """Run cells on one loaded model, in order; returns their records (also written). A cell that fails is a record and
     the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one.
@@ -95,15 +81,12 @@ def run_cells(
         from ropebench.engine import Engine
 
         engine = Engine
-    memo, held = Prefixes(), ""
+    shared = Shared(engine)
     records = []
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
     for number, cell in enumerate(cells, 1):
-        under = canonical([cell.card.id, cell.card.revision, cell.identity["method"]])
-        if under != held:  # nothing computed under one table is ever used under another
-            memo, held = Prefixes(), under
         report = _Reporter(cell, number, len(cells), progress)
-        records.append(_run_cell(cell, loaded, stored, writer, tuple(argv), report, engine, memo))
+        records.append(_run_cell(cell, loaded, stored, writer, tuple(argv), report, shared))
         writer.record(records[-1])
     return records
 
@@ -117,13 +100,23 @@ class _Reporter:
     cells: int
     show: Callable[[Progress], None]
     began: float = field(default_factory=time.monotonic)
-    fed: int = 0  # tokens that went through the model: nothing stored, nothing read off a longer pass
     measured: int = 0
+    _runner: Runner | None = None
+    _before: int = 0
 
-    def at(self, index: int) -> None:
+    def counts(self, runner: Runner) -> None:
+        """What `runner` is fed from now on is this cell's cost."""
+        self._runner, self._before = runner, runner.tokens_fed
+
+    @property
+    def fed(self) -> int:
+        """Tokens that went through the model: nothing stored, nothing read off another pass."""
+        return self._runner.tokens_fed - self._before if self._runner else 0
+
+    def at(self, done: int) -> None:
         spent = time.monotonic() - self.began
-        left = spent / self.measured * (self.cell.n - index) if self.measured else None
-        self.show(Progress(self.cell, self.number, self.cells, index, self.cell.n, self._rate(spent), left))
+        left = spent / self.measured * (self.cell.n - done) if self.measured else None
+        self.show(Progress(self.cell, self.number, self.cells, done, self.cell.n, self._rate(spent), left))
 
     def _rate(self, seconds: float) -> float | None:
         return self.fed / seconds if self.fed and seconds else None
@@ -135,8 +128,7 @@ class _Reporter:
 
 
 def _run_cell(
-    cell: Cell, loaded: Any, stored: Stored, writer: Writer, argv: tuple[str, ...], report: _Reporter,
-    engine: Callable[[Any, Encoder], Runner], memo: Prefixes,
+    cell: Cell, loaded: Any, stored: Stored, writer: Writer, argv: tuple[str, ...], report: _Reporter, shared: Shared
 ) -> Json:  # fmt: skip
     rows: list[Json] = []
     status, error, live, bos_used = "ok", None, None, None
@@ -145,15 +137,19 @@ def _run_cell(
     try:
         encoder = encoder_of(cell, loaded.tokenizer)
         bos_used = encoder.adds_bos
-        passes = _Passes(cell, loaded, engine(loaded.model, encoder), memo, report)
+        runner = shared.of(cell, loaded, encoder)
+        report.counts(runner)
+        passes = Passes(cell, runner, shared.memo, lambda length: _table(cell, loaded, length))
         with _table(cell, loaded, cell.length) as live:
-            for row in _rows(cell, encoder, stored.rows.get(cell.id, {}), passes, writer):
+            for row in _rows(cell, encoder, stored.rows.get(cell.id, {}), passes, writer, report):
                 rows.append(row)
     except NotStored:
         raise
     except Exception as caught:  # any failure of a task, a model or a device is this cell's outcome
         status, error = failure(caught)
+    rows.sort(key=lambda row: int(row["index"]))
     if status != "ok":
+        shared.drop()
         release(device)
     return record_of(
         cell, rows, status=status, error=error, live=live, bos_used=bos_used, cost=report.cost(peak.bytes()),
@@ -161,17 +157,21 @@ def _run_cell(
     )  # fmt: skip
 
 
-def _rows(cell: Cell, encoder: Encoder, old: dict[int, Json], passes: _Passes, writer: Writer) -> Iterator[Json]:
-    """The cell's sample rows in order: the stored one where its prompt is still the same, else measured and written."""
-    stream = cell.task.examples(cell.length, encoder, cell.seed, cell.corpus)
-    for index, example in enumerate(islice(stream, cell.n)):
-        passes.report.at(index)
+def _rows(
+    cell: Cell, encoder: Encoder, old: dict[int, Json], passes: Passes, writer: Writer, report: _Reporter
+) -> Iterator[Json]:
+    """The cell's sample rows: the stored one where its prompt is still the same, else measured and written."""
+    stream: Iterable[tuple[int, Example]] = enumerate(
+        islice(cell.task.examples(cell.length, encoder, cell.seed, cell.corpus), cell.n)
+    )
+    for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
+        report.at(done)
         row = old.get(index)
         if row is None or row["prompt_sha256"] != prompt_sha256(example):
             output = passes.output(example) if example.skip is None else None
             row = sample_row(cell, writer.run_id, index, example, output)
             writer.sample(row)
-            passes.report.measured += 1
+            report.measured += 1
         yield row
 
 
@@ -184,40 +184,3 @@ def _table(cell: Cell, loaded: Any, length: int) -> Any:
     from ropebench.apply import applied
 
     return applied(loaded.model, table)
-
-
-@dataclass
-class _Passes:
-    """The forward passes that an example asks for, each under the table that belongs to its length."""
-
-    cell: Cell
-    loaded: Any
-    runner: Runner
-    memo: Prefixes
-    report: _Reporter
-
-    def output(self, example: Example) -> Output:
-        """NLL of the example's windows, then its text."""
-        nll = tuple(self._nll(window.ids)[window.first_scored - 1 :] for window in example.windows)
-        if not example.max_new_tokens:
-            return Output(nll=nll)
-        # The total length, answer budget included, is fixed before the pass.
-        with self._of_length(len(example.ids) + example.max_new_tokens):
-            text, ids = self.runner.generate(example.ids, example.max_new_tokens, example.stop)
-        self.report.fed += len(example.ids) + len(ids)
-        return Output(text, ids, nll)
-
-    def _nll(self, ids: tuple[int, ...]) -> Any:
-        reusable = not self.cell.length_dependent
-        known = self.memo.find(ids) if reusable else None
-        if known is None:
-            with self._of_length(len(ids)):
-                known = self.runner.nll(ids)
-            self.report.fed += len(ids)
-            if reusable:
-                self.memo.add(ids, known)
-        return known
-
-    def _of_length(self, length: int) -> Any:
-        """The table is set anew for each pass where it depends on the length; else the cell's own is live already."""
-        return _table(self.cell, self.loaded, length) if self.cell.length_dependent else nullcontext()
