@@ -42,6 +42,9 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps"))
     listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
     listing.add_argument("--models", metavar="FILE", help="your own aliases (TOML)")
+    pages = "print Markdown: of every task or method a page with its protocol, metrics, parameters, needs and source"
+    listing.add_argument("--markdown", action="store_true", help=pages)
+    listing.add_argument("--out", metavar="DIR", help="with --markdown: write a file per page there, and their index")
     _json(listing)
     report = command("report", "tables by length, and with --out Markdown, CSV and plots, from stored records")
     _results(report)

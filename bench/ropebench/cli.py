@@ -210,18 +210,24 @@ def _plan(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _list(options: argparse.Namespace, words: list[str]) -> int:
-    from ropebench.overview import listing
-    from ropebench.report.tables import Table, as_text
+    from ropebench.listing import listing
+    from ropebench.report import pages
+    from ropebench.report.tables import as_text
 
+    if options.json and options.markdown:
+        raise UsageError("--json and --markdown contradict each other: give one")
+    if options.out and not options.markdown:
+        raise UsageError(f"--out {options.out}: goes with --markdown, and writes its pages there")
     rows = listing(options.what, options.plugins, options.models)
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
-        return 0
-    columns = [name for name in rows[0] if name not in ("source", "origin", "version")] if rows else []
-    if options.what == "models":
-        columns.insert(1, "source")
-    body = tuple(tuple("" if row.get(name) is None else str(row[name]) for name in columns) for row in rows)
-    print(as_text(Table(f"{len(rows)} {options.what}", tuple(columns), body)), end="")
+    elif options.out:
+        written = pages.write(options.what, rows, _folder(options.out))
+        print(f"wrote {written[0]} and {len(written) - 1} files beside it")
+    elif options.markdown:
+        print(pages.document(options.what, rows), end="")
+    else:
+        print(as_text(pages.table(options.what, rows)), end="")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What there is (`list`), what methods do to a model's rotary pairs (`inspect`), what a run would cost (`plan`).
+"""What methods do to a model's rotary pairs (`inspect`), what a run would cost (`plan`).
 
 Plain rows for the command line to print or to dump as JSON; no weights are loaded.
 """
@@ -12,53 +12,9 @@ import numpy as np
 
 from ropebench.geometry import RopeGeometry
 from ropebench.method import radix
-from ropebench.model import aliases
 from ropebench.plan import Plan
 from ropebench.record import Json
-from ropebench.registry import Registry, sweeps
 from ropebench.run import Stored
-
-
-def listing(what: str, plugins: Sequence[str] = (), models: str | None = None) -> list[Json]:
-    """Rows of everything that can be named: `what` is methods, tasks, models or sweeps."""
-    if what == "models":
-        return [
-            {
-                "name": spec.id,
-                "source": spec.source,
-                "trained_length": spec.trained_length,
-                "chat_template": "on" if spec.instruct else "off",
-                "note": spec.note,
-            }
-            for spec in aliases(models).values()
-        ]
-    if what == "sweeps":
-        return [{"name": name, "about": _first_comment(path.read_text("utf-8"))} for name, path in sweeps().items()]
-    registry, kind = Registry.load(plugins), what.removesuffix("s")
-    rows = []
-    for entry in registry.of(kind):
-        row = {"name": entry.name, "version": entry.cls.version, "summary": entry.cls.summary}
-        if kind == "task":
-            row["metric"] = entry.cls.metrics[0].name
-            row["minimum_length"] = entry.cls.minimum_length
-        row |= {"parameters": _defaults(entry.cls), "source": entry.cls.source, "origin": entry.origin}
-        rows.append(row)
-    rows += [
-        {"name": name, "version": None, "summary": f"broken: {why}", "origin": "entry point"}
-        for (k, name), why in registry.broken.items()
-        if k == kind
-    ]
-    return rows
-
-
-def _defaults(cls: type[Any]) -> str:
-    from dataclasses import fields
-
-    return ":".join(f"{f.name}={f.default if f.default != () else ''}" for f in fields(cls))
-
-
-def _first_comment(text: str) -> str:
-    return next((line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("#")), "")
 
 
 def tables_of(plan: Plan) -> list[Json]:

@@ -167,7 +167,8 @@ def with_params(kind: str, cls: type[Any], params: Mapping[str, str]) -> Any:
     return cls(**values)
 
 
-_WANTS = {bool: "true or false", int: "a whole number", float: "a number", tuple: "numbers with / between them"}
+# What a word for a parameter of each type must be.
+WANTS = {bool: "true or false", int: "a whole number", float: "a number", tuple: "numbers with / between them"}
 
 
 def _parse(what: str, word: str, wanted: Any) -> Any:
@@ -193,7 +194,7 @@ def _parse(what: str, word: str, wanted: Any) -> Any:
             return tuple(_number(part) for part in word.split("/"))
     except (ValueError, KeyError):
         none = " (or none)" if NoneType in choices else ""
-        raise UsageError(f"{what}={word!r} is not {_WANTS[kind]}{none}") from None
+        raise UsageError(f"{what}={word!r} is not {WANTS[kind]}{none}") from None
     if kind is str:
         return word
     raise UsageError(f"{what} is of a type ({wanted}) that cannot be given as a word")
