@@ -56,7 +56,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def block(name: str, kind: str = "llama", factor: float = 4, **params: Any) -> dict[str, Any]:
     """A complete block: the kind's own base and rotated part, and a trained window of 64."""
     own = {key: value for key, value in KINDS[kind]["rope_parameters"].items() if key != "rope_type"}
-    return {"rope_type": name, "factor": factor, "original_max_position_embeddings": 64, **own, **params}
+    return {"rope_type": name, "factor": factor, **own, **{"original_max_position_embeddings": 64, **params}}
 
 
 def load(folder: Path, rope_parameters: dict[str, Any] | None = None, **more: Any) -> Any:
@@ -102,12 +102,13 @@ def test_the_table_is_the_one_that_apply_sets_bit_for_bit(folders: dict[str, Pat
 
 
 def test_parameters_of_the_method_pass_through(folders: dict[str, Path]) -> None:
-    given = {"beta_fast": 16, "beta_slow": 2.0, "truncate": False, "attention_factor": 1.25, "mscale": None}
-    found = state(load(folders["llama"], block("ropebench_yarn", factor=8, **given)))
-    right = Yarn(16.0, 2.0, False, 1.25).frequencies(RopeGeometry(16, 5e5, 64), 8.0, 64)
+    given = {"beta_fast": 4, "beta_slow": 0.25, "truncate": False, "attention_factor": 1.25, "mscale": None}
+    shorter = block("ropebench_yarn", factor=8, **given, original_max_position_embeddings=32)
+    found = state(load(folders["llama"], shorter))
+    right = Yarn(4.0, 0.25, False, 1.25).frequencies(RopeGeometry(16, 5e5, 32), 8.0, 32)  # not the config's 64
     assert found[0] == right.inv_freq.astype(np.float32).tolist()
     assert found[2] == 1.25
-    assert found != state(load(folders["llama"], block("ropebench_yarn", factor=8)))
+    assert found[0] != state(load(folders["llama"], block("ropebench_yarn", factor=8)))[0]
 
 
 def test_every_name_gives_the_same_table_with_and_without_prefix(folders: dict[str, Path]) -> None:
