@@ -15,6 +15,7 @@ from ropebench import cli
 from ropebench.listing import listing
 from ropebench.registry import Registry
 from ropebench.report import pages
+from ropebench.report.tables import escape
 from ropebench.task import Metric, with_params
 
 TASKS = {entry.name: entry.cls for entry in Registry.load().of("task")}
@@ -104,8 +105,9 @@ def test_a_page_for_every_task_has_what_it_must_have(capsys: pytest.CaptureFixtu
     assert document.startswith("# Tasks\n")
     for name, cls in TASKS.items():
         page, task = page_of(document, name), cls()
-        for must in (cls.source, f"scorer: {task.scorer_name()}", f"version: {cls.version}", rows[name]["origin"]):
+        for must in (escape(cls.source), f"scorer: {task.scorer_name()}", f"version: {cls.version}"):
             assert must in page
+        assert f"defined in: {rows[name]['origin']}\n" in page
         assert f"minimum length: {cls.minimum_length} tokens" in page
         assert f"samples per cell: {cls.default_n} by default" in page
         for metric in task.metrics:
