@@ -217,7 +217,7 @@ def test_44_prompts_hold_real_newlines(name: str) -> None:
     cls = REGISTRY.entry("task", name).cls
     length = 16384  # long enough for prompts with a worked example
     fetched = hasattr(cls, "needs_data")  # from the hub; a fixture of the same layout stands in
-    task: Task = cls(data=str(TOKENIZERS.parent / "ruler")) if fetched else cls()
+    task: Task = cls(data=str(TOKENIZERS.parent / name.partition("/")[0])) if fetched else cls()
     seen = Seen(AutoTokenizer.from_pretrained(TOKENIZERS / "bpe-bos"))
     example = next(task.resolved([length]).examples(length, seen, 0, PROSE if task.needs_corpus else None))
     assert bool(seen.last) == bool(example.ids)  # a document for likelihood is no prompt

@@ -42,7 +42,8 @@ def file_of(name: str, source: Source, data: str) -> Path:
         folder = _fetched(name, source, data)
     found = sorted(folder.rglob(source.file)) or sorted(folder.rglob(source.pattern))
     if not found:
-        raise UsageError(f"{name}: data={folder.name!r} holds no {source.file} (nor {source.pattern}, as on the hub)")
+        on_hub = f" (nor {source.pattern}, as on the hub)" if source.pattern != source.file else ""
+        raise UsageError(f"{name}: data={folder.name!r} holds no {source.file}{on_hub}")
     if len(found) > 1:
         raise UsageError(f"{name}: data={folder.name!r} holds {len(found)} files like {found[0].name}; name one folder")
     return found[0]
