@@ -12,11 +12,12 @@ whole prompt under the model's own tokenizer. The order is drawn by the seed, so
 
 The setting of the MrRoPE paper, 100 random samples of 100K to 128K tokens per subset (its seed is not published):
 
-    ropebench run --model llama3-8b --method yarn,mrrope_pro --tasks infinitebench:min_tokens=100k:max_tokens=128k \
-        --lengths 128k --n 100
+    ropebench run --model llama3-8b --method yarn,mrrope_pro --lengths 128k --n 100 \\
+        --tasks infinitebench:min_tokens=100k:max_tokens=128k
 
 `prompts=gpt4` asks as GPT-4 was asked; `scorer=lenient` reads answers as a reader would. math_calc asks for 30,000 new
-tokens; `max_new_tokens` is 2,048 here, which no published score comes near, and stands in its label.
+tokens; `max_new_tokens` is 2,048 here, which no published score comes near, and stands in its label. longbook_sum_eng
+needs rouge-score (`pip install 'ropebench[rouge]'`).
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def subset_task(called: str, what: str) -> type[Task]:
         source = "InfiniteBench, arXiv:2402.13718; OpenBMB/InfiniteBench @ 88b3daa"
         needs_data: ClassVar[Source] = Source("InfiniteBench", f"{called}.jsonl", HUB, f"{called}.jsonl")
 
-        prompts: Prompts = "yarn_mistral"
-        scorer: Scorer = "official"
-        truncate: Truncate = "middle"
-        min_tokens: int = 0
-        max_tokens: int | None = None
-        max_new_tokens: int = budget
-        data_sha256: str | None = None
-        data: str = field(default=f"{HUB}@{REVISION}", compare=False)  # says nothing about the numbers
+        prompts: Prompts = "yarn_mistral"  # the wording: for a base model, or GPT-4's
+        scorer: Scorer = "official"  # the original's rules to the letter, or what a reader would call right
+        truncate: Truncate = "middle"  # too long a prompt loses its middle, or is skipped
+        min_tokens: int = 0  # the least a whole prompt has, under the model's tokenizer
+        max_tokens: int | None = None  # the most it has
+        max_new_tokens: int = budget  # of an answer; part of the length
+        data_sha256: str | None = None  # any other file is refused
+        data: str = field(default=f"{HUB}@{REVISION}", compare=False)  # a folder, or a hub data set; no part of a cell
 
         def __post_init__(self) -> None:
             own = {name: getattr(self, name) for name in ("min_tokens", "max_tokens", "max_new_tokens")}

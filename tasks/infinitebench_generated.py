@@ -30,9 +30,9 @@ def generated_task(called: str, samples: int, what: str) -> type[Task]:
         summary = what
         source = "InfiniteBench, arXiv:2402.13718; OpenBMB/InfiniteBench @ 88b3daa; the generator is our own"
 
-        prompts: Prompts = "yarn_mistral"
-        scorer: Scorer = "official"
-        max_new_tokens: int = NEW_TOKENS[called]
+        prompts: Prompts = "yarn_mistral"  # the wording: for a base model, or GPT-4's
+        scorer: Scorer = "official"  # the original's rules to the letter, or what a reader would call right
+        max_new_tokens: int = NEW_TOKENS[called]  # of an answer; part of the length
 
         def __post_init__(self) -> None:
             check_tokens(self.name, max_new_tokens=self.max_new_tokens)
