@@ -31,8 +31,7 @@ def plan(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record
             continue
         shown, metric, longest = block.first["metric"], compared_metric(block, records), block.lengths[-1]
         found.append(_planned("value", block, metric, f"{shown} by context length"))
-        paired = baseline_differences(block, samples, metric).values()
-        if not block.percent and any(value.kind == "t" for value in paired):
+        if not block.percent and baseline_differences(block, samples, metric):
             found.append(_planned("difference", block, metric, f"{metric}, paired difference to {block.baseline}"))
         here = [row["cell_id"] for row in block.rows if row["condition_length"] == longest]
         if any(row.get("nll_bins") for cell in here for row in samples.get(cell, ())):
