@@ -9,6 +9,7 @@ import pytest
 
 from report_records import cell, share, stored
 from ropebench.report import figures, summary, tables
+from ropebench.report.advice import in_short
 from ropebench.report.cells import blocks, cell_rows
 from ropebench.report.frames import records_frame
 from ropebench.report.limits import limits
@@ -127,7 +128,7 @@ def test_an_uninformative_task_ranks_nothing_and_has_no_plot():
     assert figures.plan([block], samples, cells) == []
     assert summary.glance([block], samples, cells) is None
     assert "uninformative" in summary.verdict(block, samples, cells)[0]
-    assert summary.in_short([block], samples, cells).rows[0][2] == "nothing can be said"
+    assert in_short([block], samples, cells).rows[0][2] == "nothing can be said"
     assert "uninformative" in limits([block], samples, cells)[0]
     assert [one.title for one in tables_of(block, samples, cells)][1:] == [
         "fixture-model · arithmetic/addition · dissociation: text fitted better than by none, answers not better"
@@ -162,3 +163,19 @@ def test_the_arithmetic_tasks_are_gated_and_say_so_in_their_records():
 
     gated = {entry.name for entry in Registry.load(()).of("task") if entry.cls.gated}
     assert gated == {"arithmetic/addition", "arithmetic/copy", "arithmetic/digit_index", "arithmetic/igsm"}
+
+
+def test_a_run_writes_whether_its_task_is_gated(tmp_path):
+    from fakes import Coins, FakeEngine, loaded, writer
+    from fakes import cell as planned
+    from ropebench.run import Stored, run_cells
+
+    class Guarded(Coins):
+        gated = True
+
+    made = [
+        run_cells([planned(task, n=2)], loaded(), Stored(), writer(tmp_path), engine=FakeEngine())[0]
+        for task in (Guarded(), Coins())
+    ]
+    assert [record["task"]["gated"] for record in made] == [True, False]
+    assert made[0]["cell_id"] == made[1]["cell_id"]  # no part of what a number depends on

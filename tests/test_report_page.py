@@ -12,9 +12,9 @@ import pytest
 
 from report_records import block, pick
 from ropebench.errors import UsageError
-from ropebench.report import figures, heatmap, leaderboard, plots
+from ropebench.report import figures, heatmap, leaderboard, plots, reach
 from ropebench.report.cells import blocks, cell_rows
-from ropebench.report.paired import by_cell
+from ropebench.report.paired import baseline_differences, by_cell
 from ropebench.report.style import STYLES, style, styles
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +76,58 @@ def test_depths_all_over_the_text_go_into_equal_rows_by_where_they_are(records, 
     assert means[0, 1024] == (pytest.approx(sum(top) / len(top)), len(top))
 
 
+def test_differences_by_depth_are_taken_sample_by_sample(records, samples):
+    found = block(records, samples, "niah")
+    edges = heatmap.depth_edges(found, samples)
+    known = heatmap.depth_differences(found, samples, "yarn×2", "none", edges)
+    assert [known[at, 1024] for at in range(5)] == [(0.0, 1)] * 4 + [(-1.0, 1)]
+    assert [known[at, 4096] for at in (0, 2, 4)] == [(1.0, 1), (1.0, 1), (0.0, 1)]
+    samples["fixture-niah-yarn-1024"][4]["prompt_sha256"] = "another text"
+    assert (4, 1024) not in heatmap.depth_differences(found, samples, "yarn×2", "none", edges)
+    assert heatmap.depth_differences(found, samples, "pi×2", "none", edges)[0, 1024] == (0.0, 1)
+
+
+def test_cost_and_reach_of_a_likelihood(records, samples):
+    """yarn costs 0.015 nats inside the window and gains 1.275 at 4096; pi costs 0.95 and gains 0.2."""
+    found = block(records, samples, "proofpile")
+    at = reach.reaches(found, baseline_differences(found, samples, "nll"))
+    assert {label: (one.cost, one.reach) for label, one in at.items()} == {
+        "none": (0, 0),
+        "pi×2": (pytest.approx(0.95), pytest.approx(0.2)),
+        "yarn×2": (pytest.approx(0.015), pytest.approx(1.275)),
+    }
+    assert at["yarn×2"].low < 1.275 < at["yarn×2"].high
+    assert at["yarn×2"].cost_low < 0.015 < at["yarn×2"].cost_high
+    inside = [record for record in records if record["condition"]["length"] <= 2048]
+    found = block(inside, samples, "proofpile")
+    assert reach.reaches(found, baseline_differences(found, samples, "nll")) == {}
+
+
+def test_reach_of_a_score_is_its_effective_length(records, samples):
+    """85 % of the unmodified model's 100 % at 1024 tokens: yarn has 80 % there, and 67 % at 4096."""
+    found = block(records, samples, "niah")
+    assert {label: reach.effective_length(found, label) for label in found.labels} == {
+        "none": 1024,
+        "pi×2": 0,
+        "yarn×2": 0,
+    }
+    pick(records, "niah", "none", 1024)["outcome"]["metrics"]["recall"]["value"] = 0.7
+    found = block(records, samples, "niah")
+    assert reach.effective_length(found, "yarn×2") == 4096
+
+
+def test_methods_that_hide_one_another_are_shown_again():
+    far = {"a": reach.Reach(0.03, None, None, 1.09), "b": reach.Reach(0.031, None, None, 1.08)}
+    assert reach.leading(far | {"pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "b"]
+    assert reach.leading({"a": far["a"], "pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "pi"]
+
+
+def test_points_at_the_trained_window_stand_before_its_line():
+    apart = plots.Apart(7, 0.06)
+    assert all(apart.at(8192, place) < apart.beyond(8192) for place in range(7))
+    assert apart.beyond(8192) < min(apart.at(16384, place) for place in range(7))
+
+
 def test_position_curve_is_weighted_by_tokens(samples):
     rows = {"c": [{"nll_bins": {"size": 256, "sum": [300.0, 512.0], "count": [100, 256]}},
                   {"nll_bins": {"size": 256, "sum": [100.0, 256.0], "count": [100, 256]}}]}  # fmt: skip
@@ -84,11 +136,13 @@ def test_position_curve_is_weighted_by_tokens(samples):
 
 def test_plots_are_written_and_the_same_twice(records, samples, tmp_path):
     planned = figures.plan(blocks(cell_rows(records, samples)), samples, by_cell(records))
-    assert [one.kind for one in planned] == ["value", "difference", "position", "value", "depth"]
+    assert [one.kind for one in planned] == [
+        "value", "difference", "position", "reach", "value", "reach", "depth", "depth_difference",
+    ]  # fmt: skip
     first, second = (
         [path for one in planned for path in figures.draw(one, samples, tmp_path / folder)] for folder in ("a", "b")
     )
-    assert [path.suffix for path in first] == [".png", ".svg"] * 5
+    assert [path.suffix for path in first] == [".png", ".svg"] * len(planned)
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
     assert first[0].read_bytes().startswith(b"\x89PNG")

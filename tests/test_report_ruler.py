@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from report_records import cell, share, stored
+from ropebench.report import figures
+from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import blocks, cell_rows
+from ropebench.report.paired import by_cell
 from ropebench.report.ruler_summary import effective_length, families, family_table
 
 SCORE = [{"name": "score", "direction": "higher", "low": 0.0, "high": 1.0, "chance": 0.0, "derived": None}]
@@ -103,6 +106,33 @@ def test_a_task_run_in_two_settings_is_left_out_and_named():
 
 def test_one_task_alone_is_no_family():
     assert shown(one("vt", "none", 4096, 20), one("vt", "yarn", 4096, 20)) == []
+
+
+def test_the_family_stands_for_its_tasks_in_the_summary(tmp_path):
+    """yarn beats none by 15 of 20 in 12 tasks and by nothing in one: worse in 12 of 13."""
+    cells = [one(task, "none", 4096, 5) for task in TASKS]
+    cells += [one(task, "yarn", 4096, 5 if task == "vt" else 20) for task in TASKS]
+    alone = cell("copying", "none", 4096, {"exact_match": share(5, 20)})
+    records, samples = stored(*cells, alone)
+    found = blocks(cell_rows(records, samples))
+    assert in_short(found, samples, by_cell(records)).rows[0] == (
+        "ruler[essays]: mean of 13 tasks",
+        "4096 (2×)",
+        "yarn×2 (94.2 %)",
+        "none (25.0 %; worse in 12)",
+        "tested in each of 13 tasks (paired, 5 % level, corrected for 13 comparisons)",
+    )
+    assert [block.first["task_name"] for block in outside(found)] == ["copying"]
+    planned = figures.plan(found, samples, by_cell(records))
+    assert [one.kind for one in planned] == ["ruler", "value"]
+    assert [path.suffix for path in figures.draw(planned[0], samples, tmp_path)] == [".png", ".svg"]
+
+
+def test_half_a_family_stands_for_nothing():
+    records, samples = stored(*[one(task, method, 4096, 5) for task in TASKS[:6] for method in ("none", "yarn")])
+    found = blocks(cell_rows(records, samples))
+    assert len(outside(found)) == 6
+    assert len(in_short(found, samples, by_cell(records)).rows) == 6
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from report_records import block, cell, pick, share, stored
 from ropebench.report import summary, tables
+from ropebench.report.advice import in_short
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell, difference_table, ranking
 
@@ -71,7 +72,7 @@ def test_a_few_documents_are_not_tested_and_what_all_agree_on_is_said(records, s
     assert said[2].startswith("Cost inside the window (1024–2048 tokens, largest loss against none, not tested: n too")
     assert difference_table(shown, samples, "nll").rows[0][1] == "+0.950 [n too small]"
     assert [row[1] for row in summary.glance([shown], samples, cells).rows] == ["30.0", "24.5", "8.37"]
-    assert summary.in_short([shown], samples, cells).rows == (
+    assert in_short([shown], samples, cells).rows == (
         (
             "proofpile[fixture-docs]: perplexity, no BOS", "4096 (2×)", "yarn×2 (8.37)", "pi×2 (24.5), none (30.0)",
             "4 documents: too few for a test (at least 5); all 4 agree",
@@ -80,9 +81,7 @@ def test_a_few_documents_are_not_tested_and_what_all_agree_on_is_said(records, s
 
 
 def test_in_short(records, samples):
-    found = summary.in_short(
-        [block(records, samples, task) for task in ("proofpile", "niah")], samples, by_cell(records)
-    )
+    found = in_short([block(records, samples, task) for task in ("proofpile", "niah")], samples, by_cell(records))
     assert [row[2:] for row in found.rows] == [
         ("yarn×2 (8.37)", "pi×2 (24.5), none (30.0)",
          "tested on 8 documents (paired, 5 % level, corrected for 3 pairs)"),
@@ -92,7 +91,7 @@ def test_in_short(records, samples):
 
 def test_where_nothing_beats_the_unmodified_model_it_is_taken(records, samples):
     records = [record for record in records if record["condition"]["length"] <= 2048]
-    (row,) = summary.in_short([block(records, samples, "proofpile")], samples, by_cell(records)).rows
+    (row,) = in_short([block(records, samples, "proofpile")], samples, by_cell(records)).rows
     assert row[2:4] == ("none (9.03)", "yarn×2 (9.16), pi×2 (23.3)")
 
 

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from ropebench.stats import (
     MIN_CLUSTERS,
@@ -176,7 +176,18 @@ def test_needles_of_one_haystack_are_one_pair():
     one = paired([1.0] * 8, [0.0] * 8, ["the only haystack"] * 8)
     assert (one.p, one.kind, one.clusters) == (None, "n too small", 1)
     six = paired([1.0] * 12, [0.0] * 12, [k // 2 for k in range(12)])
-    assert (six.p, six.n, six.clusters) == (pytest.approx(0.03125), 12, 6)
+    assert (six.p, six.n, six.clusters) == (pytest.approx(0.03125), 12, 6)  # all alike: the sign of six
+
+
+def test_five_haystacks_of_eleven_depths_can_decide():
+    """The usual needle sweep: a sign test over 5 haystacks never could (p ≥ 6 %), t over their means can."""
+    right = [9, 8, 10, 9, 11]
+    ours = [float(depth < count) for count in right for depth in range(11)]
+    found = paired(ours, [0.0] * 55, [k // 11 for k in range(55)])
+    assert (found.kind, found.n, found.clusters) == ("t", 55, 5)
+    assert found.value == pytest.approx(47 / 55)
+    assert found.p == pytest.approx(ttest_1samp([count / 11 for count in right], 0.0).pvalue)
+    assert found.decided
 
 
 def test_equal_scores_decide_nothing():

@@ -52,8 +52,8 @@ class Difference:
     """Mean of paired differences with its 95 % interval.
 
     `p` is two-sided and uncorrected, `adjusted` the same after Holm's correction over the table it stands in (None
-    where none was made). `kind` is t, sign test (over clusters; exact McNemar where every sample is its own), or why
-    there is no test. `agreeing` counts the clusters whose own difference has the sign of the mean.
+    where none was made). `kind` is t, sign test (exact; McNemar's where every sample is its own cluster), or why there
+    is no test. `agreeing` counts the clusters whose own difference has the sign of the mean.
     """
 
     value: float
@@ -167,9 +167,9 @@ def paired(
 ) -> Difference:
     """Mean of a − b over the same samples, by cluster.
 
-    0/1 scores: exact sign test over clusters (McNemar's where every sample is one), with the interval of Bonett and
-    Price for paired proportions, or t over clusters where they are shared. Anything else: t test and interval over
-    clusters. Raises ValueError for no values.
+    0/1 scores of independent samples: McNemar's exact test, with the interval of Bonett and Price for paired
+    proportions. Anything else: t test and interval over cluster means; 0/1 scores whose clusters all differ alike get
+    the exact sign test over clusters instead. Raises ValueError for no values.
     """
     if not a:
         raise ValueError("no paired values")
@@ -181,8 +181,8 @@ def paired(
     found = around(value, means, n, level)
     if found.kind == TOO_SMALL:
         return Difference(value, None, None, None, TOO_SMALL, n, len(means), agreeing)
-    if yes_no:
-        low, high = paired_proportions(raw, level) if len(means) == n else (found.low, found.high)
+    if yes_no and (len(means) == n or found.kind == NO_SPREAD):
+        low, high = paired_proportions(raw, level) if len(means) == n else (None, None)
         return Difference(value, low, high, sign_test(means), "sign test", n, len(means), agreeing)
     if not found.known:
         return Difference(value, None, None, None, found.kind, n, len(means), agreeing)

@@ -63,7 +63,7 @@ def verdict(likelihood: Difference, score: Difference, informative: bool | None)
     if informative is False:
         return UNINFORMATIVE
     # A score that could never be shown to be higher must not count as one that is not.
-    decisive = score.clusters >= smallest_decisive_n()
+    decisive = score.kind == "t" or score.clusters >= smallest_decisive_n()
     if informative is None or not (likelihood.testable and score.testable and decisive):
         return "undecided"
     if score.decided and score.value > 0:

@@ -14,6 +14,7 @@ from typing import Any
 from ropebench.errors import UsageError
 from ropebench.record import canonical
 from ropebench.report import figures, summary
+from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.dissociation import with_dissociation
 from ropebench.report.limits import limits
@@ -67,8 +68,10 @@ def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], lis
     for model, members in by_model.items():
         parts.append(f"## Results: {escape(model)}\n")
         parts += [as_markdown(one) for one in family_tables(members)]
+        parts += [_image(one) for one in planned if one.family is not None and any(one.block is b for b in members)]
         for block in members:
-            parts.append(_results(block, samples, cells, [one for one in planned if one.block is block]))
+            own = [one for one in planned if one.block is block and one.family is None]
+            parts.append(_results(block, samples, cells, own))
     parts.append("## What these numbers do and do not show\n")
     parts.append("".join(f"- {escape(line)}\n" for line in limits(found, samples, cells)))
     parts.append(_provenance(records))
@@ -87,23 +90,26 @@ the model; `2×` is twice the window the model was trained with. Brackets hold 9
 
 def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict[str, Record]) -> str:
     lines = [f"### {escape(model)} (trained on {members[0].trained_length} tokens)", ""]
-    short = summary.in_short(members, samples, cells)
+    short = in_short(members, samples, cells)
     if short is not None:
         lines += [as_markdown(short, "####")]
-    for block in members:
+    alone = outside(members)
+    for block in alone:
         said = summary.verdict(block, samples, cells)
         lines.append(f"- {escape(said[0])}")
         lines += [f"  {escape(line)}" for line in said[1:]]
     text = "\n".join(lines) + "\n"
-    glance = summary.glance(members, samples, cells)
+    glance = summary.glance(alone, samples, cells)
     return text if glance is None else f"{text}\n{as_markdown(glance, '####')}"
 
 
 def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
     parts = [as_markdown(one, "####" if place else "###") for place, one in enumerate(tables_of(block, samples, cells))]
-    for one in planned:
-        parts.append(f"![{escape(one.title)}]({one.stem}.png)\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, *map(_image, planned)])
+
+
+def _image(planned: figures.Planned) -> str:
+    return f"![{escape(planned.title)}]({planned.stem}.png)\n"
 
 
 def _provenance(records: Sequence[Record]) -> str:

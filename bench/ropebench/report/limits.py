@@ -72,7 +72,7 @@ def _score_limits(block: Block, done: Sequence[Row]) -> str:
         )
     if max(clusters) < MIN_CLUSTERS:
         text += f" Fewer than {MIN_CLUSTERS} independent samples have no interval and no test: this ranks nothing here."
-    elif max(clusters) < smallest_decisive_n():
+    elif max(clusters) < smallest_decisive_n() and all(row["clusters"] == row["n"] for row in done):
         text += (
             f" With fewer than {smallest_decisive_n()} independent samples the exact paired test cannot tell any two "
             "methods apart: this ranks nothing here."

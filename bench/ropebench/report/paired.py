@@ -195,8 +195,7 @@ def difference_table(block: Block, samples: Samples, metric: str) -> Table | Non
         return None
     labels = [label for label in block.labels if label != block.baseline]
     rows = tuple(
-        (label, *(marked(found.get((label, length)), block.percent) for length in block.lengths))
-        for label in labels
+        (label, *(marked(found.get((label, length)), block.percent) for length in block.lengths)) for label in labels
     )
     beyond = [place for place, length in enumerate(block.lengths, 1) if length > block.trained_length]
     better = "below 0 is better" if block.first["direction"] == "lower" else "above 0 is better"

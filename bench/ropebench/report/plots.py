@@ -1,8 +1,7 @@
 """Lines over context length and over position, and the frequency tables of `inspect`. PNG and SVG.
 
-A log2 axis of length with the trained window marked; every method has its own colour, marker and line (`style`);
-intervals are bands for up to three methods and bars for more, since bands on top of each other hide one another. The
-same data give the same bytes on the same matplotlib: no dates, a fixed hash salt.
+Every method has a look of its own (`style`); intervals are bands for up to three methods, else bars. The same data give
+the same bytes on the same matplotlib: no dates, a fixed salt.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ def save(drawn: Figure, stem: Path) -> list[Path]:
 
 
 def value_by_length(block: Block, stem: Path) -> list[Path]:
-    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis.
-
-    Points of different methods at one length stand side by side so that equal values stay visible.
-    """
+    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis."""
     looks = styles(block.labels, [block.name(label) for label in block.labels])
     apart = Apart(len(block.labels), 0.03)
     with figure(7.2, 4.2) as (drawn, axes):
@@ -130,12 +126,12 @@ class Apart:
         return length * float(2 ** (self.step * (place - (self.methods - 1) / 2)))
 
     def beyond(self, length: float) -> float:
-        """Just right of all points of a length, so that none of them seems to lie beyond it."""
+        """Just right of all points of a length: none of them lies beyond it."""
         return length * float(2 ** (self.step * (self.methods + 1) / 2))
 
 
-def length_axis(axes: Axes, lengths: Sequence[int], trained: int, apart: Apart) -> None:
-    """log2 axis of context length in tokens, the trained window marked, what lies beyond it shaded."""
+def length_axis(axes: Axes, lengths: Sequence[int], trained: int, apart: Apart, named: bool = True) -> None:
+    """log2 axis of context length in tokens, the trained window marked (and `named`), what lies beyond it shaded."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(lengths), [tokens(length) for length in lengths])
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -144,14 +140,17 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int, apart: Apart) 
     axes.set_xlim(low, high)
     edge = apart.beyond(trained) if trained in lengths else trained
     axes.axvspan(edge, high, color="#000000", alpha=0.04, linewidth=0)
-    mark_window(axes, trained, edge)
-    axes.set_xlabel("context length (tokens)")
+    mark_window(axes, trained, edge, named)
+    if named:
+        axes.set_xlabel("context length (tokens)")
 
 
-def mark_window(axes: Axes, trained: int, at: float | None = None) -> None:
+def mark_window(axes: Axes, trained: int, at: float | None = None, named: bool = True) -> None:
     """A dotted line at the trained window (or right of the points that lie on it), named above the plot."""
     at = trained if at is None else at
     axes.axvline(at, color=_WINDOW, linestyle=(0, (1, 2)), linewidth=1.2, zorder=0)
+    if not named:
+        return
     axes.text(
         at, 1.005, f"trained window {tokens(trained)}", transform=axes.get_xaxis_transform(), fontsize=7,
         color=_WINDOW, ha="center", va="bottom",

@@ -22,7 +22,7 @@ from ropebench.report.paired import (
     unit,
 )
 from ropebench.report.tables import Table, cell_text, number
-from ropebench.stats import MIN_CLUSTERS, TOO_SMALL, Difference, smallest_decisive_n
+from ropebench.stats import TOO_SMALL, Difference
 
 
 def deciding(block: Block, samples: Samples, metric: str) -> Ranking | None:
@@ -58,11 +58,11 @@ def _value(block: Block, label: str, length: int) -> str:
     return number(row["value"], block.percent) + (" %" if block.percent else "")
 
 
-def _named(block: Block, labels: Sequence[str], length: int) -> str:
+def named(block: Block, labels: Sequence[str], length: int) -> str:
     return ", ".join(f"{label} ({_value(block, label, length)})" for label in labels)
 
 
-def _independent(block: Block, found: Ranking) -> str:
+def independent(block: Block, found: Ranking) -> str:
     """What was compared: `4 documents`, `50 samples`, `1 haystack with 5 samples`."""
     count, n = found.clusters, min(one.n for one in found.against.values())
     if not block.percent:
@@ -92,21 +92,22 @@ def _which(block: Block, found: Ranking, metric: str) -> str:
     text = f"{name}: at {_where(block, length)} {metric_name} is {extreme} with {', '.join(top)} "
     text += f"({_value(block, found.best, length)})"
     worse = behind(block, found)
-    open_ = [label for label in found.labels[1:] if label not in worse]
+    open_ = [label for label in found.labels[1:] if label not in worse and label not in top]
     gaps = "; ".join(f"{label} {difference_text(found.against[label], block.percent)}" for label in worse)
     if not found.testable:
         are = "is" if found.clusters == 1 else "are"
-        text += f", but {_independent(block, found)} {are} too few to test any two methods."
+        text += f", but {independent(block, found)} {are} too few to test any two methods."
         if worse:
-            text += f" All {found.clusters} agree that it is better than {_named(block, worse, length)}"
+            text += f" All {found.clusters} agree that it is better than {named(block, worse, length)}"
             text += f"; against {', '.join(open_)} they do not." if open_ else "."
         return text
     text += "."
-    on = f"these {_independent(block, found)}"
-    if open_ and not worse:
-        return text + f" On {on} no method is told apart from it: {_named(block, open_, length)}."
+    on = f"these {independent(block, found)}"
+    if not worse:
+        others = f": {named(block, open_, length)}" if open_ else ""
+        return text + f" On {on} no method is told apart from it{others}."
     if open_:
-        text += f" Not told apart from it on {on}: {_named(block, open_, length)}."
+        text += f" Not told apart from it on {on}: {named(block, open_, length)}."
     corrected = f"paired, corrected for {found.pairs} pairs" if found.pairs > 1 else "paired"
     return text + f" Worse on the same samples ({corrected}), in {unit(block, metric)}: {gaps}."
 
@@ -148,58 +149,16 @@ def _cost(block: Block, samples: Samples, found: Ranking, metric: str) -> str:
 
 def cost_text(found: Difference, metric: str, block: Block) -> str:
     """A difference with its unit; for NLL also as a change of perplexity."""
-    text = f"{plain(difference_text(found, block.percent))} {unit(block, metric)}"
+    value = difference_text(found, block.percent).removesuffix(f" [{TOO_SMALL}]")
+    text = f"{value} {unit(block, metric)}"
     if metric == "nll":
         text += f" = {100 * math.expm1(found.value):+.1f} % perplexity".replace("-", "−")
     return text
 
 
-def plain(text: str) -> str:
-    """A value without the word that stands for its missing interval, where that is said once for all."""
-    return text.removesuffix(f" [{TOO_SMALL}]")
-
-
-def in_short(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> Table | None:
-    """Per task at the longest length compared: what to take, rather than what, and how sure that is."""
-    rows = []
-    for block in blocks:
-        found = deciding(block, samples, compared_metric(block, records))
-        if found is None and not block.uninformative:
-            continue
-        name = " · ".join((block.first["task_label"], *block.qualifiers))
-        if found is None:
-            rows.append((name, "", "nothing can be said", "", "uninformative: the model cannot do this in its window"))
-            continue
-        where = f"{found.length} ({block.multiple(found.length)})"
-        rows.append((f"{name}: {block.measure}", where, *_advice(block, found), _how_sure(block, found)))
-    columns = ("task", "tokens (× trained window)", "take", "rather than", "how sure")
-    return Table("In short", columns, tuple(rows)) if rows else None
-
-
-def _advice(block: Block, found: Ranking) -> tuple[str, str]:
-    """What to take at the deciding length, and rather than what."""
-    worse = behind(block, found)
-    leaders = [label for label in found.labels if label not in worse]
-    if not worse:
-        nothing = "no method is told apart" if found.testable else "nothing can be said"
-        return nothing, ""
-    rather = _named(block, worse, found.length)
-    if block.baseline in leaders:
-        others = ": nothing is shown to be better" if len(leaders) > 1 else ""
-        return _named(block, [block.baseline], found.length) + others, rather
-    one_of = "one of " if len(leaders) > 1 else ""
-    return one_of + _named(block, leaders, found.length), rather
-
-
-def _how_sure(block: Block, found: Ranking) -> str:
-    """On how many independent samples, and whether by a test."""
-    number_of = _independent(block, found)
-    if found.testable:
-        pairs = f", corrected for {found.pairs} pairs" if found.pairs > 1 else ""
-        return f"tested on {number_of} (paired, 5 % level{pairs})"
-    needed = MIN_CLUSTERS if not block.percent else smallest_decisive_n(found.pairs)
-    few = f"{number_of}: too few for a test (at least {needed})"
-    return f"{few}; all {found.clusters} agree" if behind(block, found) else few
+def _common(kinds: Sequence[str]) -> str:
+    """What stands in place of an interval, where it is the same in a whole column: it is said once, above it."""
+    return f" [{TOO_SMALL}]" if kinds and set(kinds) == {TOO_SMALL} else ""
 
 
 def glance(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> Table | None:
@@ -213,24 +172,25 @@ def glance(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Reco
         differences = baseline_differences(block, samples, metric)
         name = " · ".join((block.first["task_label"], *block.qualifiers))
         sign = " %" if block.percent else ""
-        few = "" if found.testable else f" [{TOO_SMALL}]"
+        here = [row["interval"] for row in block.rows if row["condition_length"] == found.length]
+        few, taxed = _common(here), _common([one.kind for one in differences.values()])
         columns += [f"{name}: {block.measure}{sign} at {found.length}{few}", "rank"]
-        columns.append(f"tax ({unit(block, metric)}){few}")
-        filled.append((block, found, differences))
+        columns.append(f"tax ({unit(block, metric)}){taxed}")
+        filled.append((block, found, differences, few, taxed))
     if not filled:
         return None
     order: dict[str, None] = {}
-    for block, _, _ in filled:
+    for block, *_ in filled:
         order |= dict.fromkeys(block.labels)
     rows = []
     for label in order:
         line = [label]
-        for block, found, differences in filled:
+        for block, found, differences, few, taxed in filled:
             cell = block.cell(label, found.length)
             worst = tax(block, differences, label)
             rank = _rank(found, label) if label in found.rank else ""
             tax_text = marked(worst[1], block.percent) if worst else ""
-            line += [plain(cell_text(cell, block.percent)), rank, plain(tax_text)]
+            line += [cell_text(cell, block.percent).removesuffix(few), rank, tax_text.removesuffix(taxed)]
         rows.append(tuple(line))
     notes = (
         "rank: 1 + the number of methods shown to be better on the same samples (paired test, 5 % level after Holm's "
