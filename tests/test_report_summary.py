@@ -75,7 +75,7 @@ def test_a_few_documents_are_not_tested_and_what_all_agree_on_is_said(records, s
     assert in_short([shown], samples, cells).rows == (
         (
             "proofpile[fixture-docs]: perplexity, no BOS", "4096 (2×)", "yarn×2 (8.37)", "pi×2 (24.5), none (30.0)",
-            "4 documents: too few for a test (at least 5); all 4 agree",
+            "4 documents: too few for a test (at least 5); all 4 say so",
         ),
     )  # fmt: skip
 

@@ -54,7 +54,7 @@ def _how_sure(block: Block, found: Ranking) -> str:
     shared = any(one.clusters < one.n for one in found.against.values())
     needed = smallest_decisive_n(found.pairs) if block.percent and not shared else MIN_CLUSTERS
     few = f"{number_of}: too few for a test (at least {needed})"
-    return f"{few}; all {found.clusters} agree" if behind(block, found) else few
+    return f"{few}; all {found.clusters} say so" if behind(block, found) else few
 
 
 def whole_families(blocks: Sequence[Block]) -> list[Family]:

@@ -84,7 +84,8 @@ Generated from the records in `results/` by `ropebench leaderboard`; not edited 
 from the sample rows stored beside the records. `ropebench leaderboard --check` says whether this page is up to date.
 
 A row is a method with its factor (`yarn×2`) and the parameters that differ from its defaults. Lengths are tokens fed to
-the model; `2×` is twice the window the model was trained with. Brackets hold 95 % intervals.
+the model; `2×` is twice the window the model was trained with. Brackets hold 95 % intervals. `no BOS`: no token that
+marks the beginning of a text was fed before it.
 """
 
 
