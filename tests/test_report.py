@@ -13,7 +13,7 @@ import pytest
 from report_records import block, pick
 from ropebench.errors import UsageError
 from ropebench.report import summary, tables
-from ropebench.report.cells import blocks, cell_rows, samples_by_cell
+from ropebench.report.cells import blocks, cell_rows, quantizations, samples_by_cell
 from ropebench.report.frames import records_frame, samples_frame, scores_by_length
 from ropebench.report.paired import by_cell, difference_table
 
@@ -186,6 +186,15 @@ def test_notes_on_clusters_skips_and_sliding_windows(records, samples):
 )
 def test_numbers_have_three_digits(value, text):
     assert tables.number(value) == text
+
+
+def test_weights_are_called_by_their_format_where_any_record_of_them_has_it(records, samples):
+    for number, record in enumerate(records):
+        record["model"] |= {"source": "gguf-package:x", "quantization": "GGUF Q4_1" if number == 0 else None}
+    rows = cell_rows(records, samples)
+    assert quantizations(rows) == ["GGUF Q4_1"]
+    assert quantizations(rows[1:]) == ["GGUF file"]
+    assert "GGUF Q4_1 weights" in tables.table(block(records, samples, "proofpile")).notes[0]
 
 
 def test_csv_keeps_numbers_and_defuses_formulas(records, samples):

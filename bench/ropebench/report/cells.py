@@ -246,11 +246,17 @@ def _version(row: Row) -> tuple[int, str]:
     return row["method_version"], row.get("method_code") or ""
 
 
-def quantization_of(row: Row) -> str:
-    """The format of quantised weights, empty for full precision. Records made before the key was filled show it by
-    their source: a GGUF file."""
-    source = str(row.get("model_source") or "")
-    return str(row.get("model_quantization") or ("GGUF file" if source.startswith("gguf-package:") else ""))
+def quantizations(rows: Iterable[Row]) -> list[str]:
+    """The formats of quantised weights, empty for full precision. Records made before the key was filled show it by
+    their source, a GGUF file; where another record of the same weights has the key, that one counts."""
+    named: dict[tuple[Any, Any], str] = {}
+    for row in rows:
+        source, weights = str(row.get("model_source") or ""), (row["model_id"], row.get("model_revision"))
+        if row.get("model_quantization"):
+            named[weights] = str(row["model_quantization"])
+        elif source.startswith("gguf-package:"):
+            named.setdefault(weights, "GGUF file")
+    return sorted(set(named.values()))
 
 
 def _block(members: list[Row], qualifiers: tuple[str, ...]) -> Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ropebench.report.cells import Block, Record, Row, Samples, quantization_of
+from ropebench.report.cells import Block, Record, Row, Samples, quantizations
 from ropebench.report.paired import compared_metric
 from ropebench.report.tables import number
 from ropebench.stats import MIN_CLUSTERS, smallest_decisive_n
@@ -85,7 +85,7 @@ def _general(rows: Sequence[Row]) -> list[str]:
     models = sorted({row["model_id"] for row in rows})
     if len(models) == 1:
         lines.append(f"One model ({models[0]}): nothing here says how the methods order on others.")
-    weights = sorted({quantization for row in rows if (quantization := quantization_of(row))})
+    weights = quantizations(rows)
     if weights:
         listed = ", ".join(weights)
         lines.append(f"Quantised weights ({listed}): absolute values differ from those of the full-precision model.")

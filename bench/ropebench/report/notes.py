@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ropebench.report.cells import Block, Row, quantization_of
+from ropebench.report.cells import Block, Row, quantizations
 from ropebench.stats import MIN_CLUSTERS
 
 
@@ -53,7 +53,7 @@ def settings(block: Block) -> str:
         f"chat template {first['condition_chat_template']}",
         first["model_dtype"],
         f"{first['model_attention']} attention",
-        f"{quantization} weights" if (quantization := quantization_of(first)) else "",
+        f"{', '.join(formats)} weights" if (formats := quantizations(block.rows)) else "",
         ", ".join(sorted({str(row["provenance_device"]) for row in block.rows})),
         f"trained on {block.trained_length} tokens",
     ]
