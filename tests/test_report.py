@@ -39,6 +39,8 @@ yarn×2  80 [38–96]       │  67 [n too small]  73
   corpus fixture-docs · scorer substring · seed 0 · BOS auto (not added) · chat template off · float32 \
 · sdpa attention · cpu · trained on 2048 tokens
   95 % intervals: Wilson; n too small: fewer than 5 independent documents, haystacks or samples
+  lengths have different numbers of samples (5 at 1024, 3 at 4096), so other depths too: a rise or fall from one \
+length to the next, and the mean over lengths, may come from that; compare methods within a length
   pi×2 at 4096: out_of_memory (OutOfMemoryError: made up for tests)
 """
 

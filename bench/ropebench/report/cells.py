@@ -191,6 +191,14 @@ class Block:
         """The method's name behind a row label."""
         return str(self.of(label)[0]["method_name"])
 
+    def counts(self) -> dict[int, int]:
+        """The most samples that any method has at each length."""
+        found: dict[int, int] = {}
+        for row in self.rows:
+            if row["value"] is not None:
+                found[row["condition_length"]] = max(row["n"], found.get(row["condition_length"], 0))
+        return found
+
     def disagreeing(self) -> list[int]:
         """Lengths at which not all methods saw the same samples."""
         seen: dict[int, set[Any]] = {}

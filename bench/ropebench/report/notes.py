@@ -12,7 +12,7 @@ from ropebench.stats import MIN_CLUSTERS
 def notes(block: Block) -> list[str]:
     """What a reader must know to use the table: the settings, then everything that limits a comparison."""
     first = block.first
-    lines = [settings(block), _interval_note(block), *_gate_notes(block), *_length_dependent(block)]
+    lines = [settings(block), _interval_note(block), *_coverage(block), *_gate_notes(block), *_length_dependent(block)]
     for length in block.disagreeing():
         groups: dict[Any, list[str]] = {}
         for label in block.labels:
@@ -84,6 +84,18 @@ def _interval_note(block: Block) -> str:
         listed = ", ".join(f"{n} samples in {clusters}" for n, clusters in shared)
         text += f"; samples share documents or haystacks ({listed})"
     return text
+
+
+def _coverage(block: Block) -> list[str]:
+    """Scores are compared down a column; along a row only where every length has as many samples."""
+    counts = block.counts()
+    if not block.percent or len(set(counts.values())) < 2:
+        return []
+    listed = ", ".join(f"{n} at {length}" for length, n in sorted(counts.items()))
+    return [
+        f"lengths have different numbers of samples ({listed}), so other depths too: a rise or fall from one length to "
+        "the next, and the mean over lengths, may come from that; compare methods within a length"
+    ]
 
 
 def _gate_notes(block: Block) -> list[str]:

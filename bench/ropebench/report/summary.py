@@ -119,6 +119,8 @@ def _how_far(block: Block, found: Ranking) -> str:
     if not inside or not beyond:
         return ""
     near, far = inside[-1], beyond[-1]
+    if block.percent and block.counts().get(near) != block.counts().get(far):  # other depths: no change to speak of
+        return ""
     said = []
     for label in dict.fromkeys([*([block.baseline] if block.baseline else []), found.best]):
         one, two = _value(block, label, near), _value(block, label, far)
