@@ -182,7 +182,7 @@ class Addition(Task):
     minimum_length, default_n, needs_corpus, default_docs = 256, 50, True, "installed"
     summary = "sum or difference of two n-digit numbers at the end of a long text, or at a depth in it"
     source = "the arithmetic tasks of GPT-3, arXiv:2005.14165, section 3.9.1; prompts and sampling are ours"
-    rule, examples = "", probes
+    rule, examples, gated = "", probes, True
 
     digits: int = 2  # of both operands, exactly (one digit: 0 … 9)
     operation: Literal["add", "subtract", "both"] = "both"  # a difference is the larger minus the smaller
@@ -219,7 +219,7 @@ class Copy(Task):
     metrics = measures(0.0)  # an instance has those of its parameters
     minimum_length, default_n, needs_corpus, default_docs = 256, 50, True, "installed"
     summary, source = "exact copy of a digit string at the end of a long text, or at a depth in it", "ours"
-    rule, examples = "", probes
+    rule, examples, gated = "", probes, True
 
     digits: int = 12
     shots: int = 4
@@ -246,7 +246,7 @@ class DigitIndex(Task):
     metrics = measures(0.1)  # an instance has those of its parameters
     minimum_length, default_n, needs_corpus, default_docs = 256, 50, True, "installed"
     summary, source = "the k-th digit of a number at the end of a long text, or at a depth in it", "ours"
-    rule, examples = "Digits are counted from the left. The first one is digit 1.", probes
+    rule, examples, gated = "Digits are counted from the left. The first one is digit 1.", probes, True
 
     digits: int = 10  # all different, or a digit that stands twice would be the better guess
     shots: int = 4
@@ -274,7 +274,7 @@ class Igsm(Task):
     minimum_length, default_n, needs_corpus, default_docs = 512, 50, True, "installed"
     summary = "a word problem over an instance graph, modulo 23, at the end of a long text, or at a depth in it"
     source = "after iGSM, arXiv:2407.20311, from its description; problems and wording are ours"
-    rule, examples = RULE, probes
+    rule, examples, gated = RULE, probes, True
 
     operations: int = 2  # additions, subtractions and multiplications in the solution
     distractors: int = 2  # sentences that the answer does not need

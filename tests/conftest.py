@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from typing import Any
+
+import pytest
 
 _CACHE = tempfile.mkdtemp(prefix="ropebench-tests-")
 
@@ -18,3 +21,22 @@ os.environ["ROPEBENCH_CACHE"] = _CACHE
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture
+def records() -> list[dict[str, Any]]:
+    """Made-up records, for the tests of reports."""
+    from report_records import lines
+
+    return lines("fixture.jsonl")
+
+
+@pytest.fixture
+def samples() -> dict[str, list[dict[str, Any]]]:
+    """The sample rows of `records` by cell_id."""
+    from report_records import lines
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in lines("fixture.samples.jsonl"):
+        found.setdefault(row["cell_id"], []).append(row)
+    return found

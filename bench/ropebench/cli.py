@@ -98,7 +98,9 @@ def _stored(results: str, keep: Any = lambda _: True) -> tuple[list[Any], Any]:
 
 def _report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import cells, figures, tables
-    from ropebench.report.paired import by_cell, compared_metric, difference_table
+    from ropebench.report.dissociation import with_dissociation
+    from ropebench.report.paired import by_cell
+    from ropebench.report.sections import family_tables, tables_of
 
     records, samples = _stored(options.results)
     models = {record["model"]["id"] for record in records}
@@ -106,12 +108,10 @@ def _report(options: argparse.Namespace, words: list[str]) -> int:
         if options.model not in models:
             raise unknown(f"model in {options.results}:", options.model, models)
         records = [record for record in records if record["model"]["id"] == options.model]
-    rows = cells.cell_rows(records, samples, metric=options.metric)
-    blocks, known = cells.blocks(rows), by_cell(records)
-    found = []
-    for block in blocks:
-        found += [tables.table(block), difference_table(block, samples, compared_metric(block, known))]
-    shown = [table for table in found if table is not None]
+    known = by_cell(records)
+    rows = with_dissociation(cells.cell_rows(records, samples, metric=options.metric), samples, known)
+    blocks = cells.blocks(rows)
+    shown = [table for block in blocks for table in tables_of(block, samples, known)] + family_tables(blocks)
     if options.json:
         print(tables.as_json(rows), end="")
     else:

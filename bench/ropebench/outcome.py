@@ -192,6 +192,7 @@ def _task(cell: Cell, rows: Sequence[Json], scored: Sequence[Json]) -> Json:
         "code": cell.task_code,
         "label": cell.task_label,
         "scorer": task.scorer_name(),
+        "gated": task.gated,
         "corpus": None if cell.corpus is None else {**cell.corpus.describe(), "documents": documents},
         "samples_sha256": digest([row["prompt_sha256"] for row in scored], 64),
         "metrics": [

@@ -1,32 +1,39 @@
-"""Intervals and paired tests: what a mean over few samples does and does not say.
+"""Intervals and paired tests on plain numbers: what a mean over few samples does and does not say.
 
-Samples that share a cluster (a haystack, a document) are not independent, so means are taken over clusters first.
-Formulas are scipy's; scipy is imported inside the functions because a command that prints help must not wait for it.
+Samples that share a cluster (a haystack, a document) are not independent, so spread is taken between clusters. Below
+`MIN_CLUSTERS` of them there is neither an interval nor a test: the kind says "n too small". `ropebench.report.evidence`
+reads the numbers out of records and sample rows.
 
-    interval(values)              t interval over cluster means, or Wilson's for 0/1 scores
-    cell_interval(record, rows)   the interval of a stored cell, centred on its recorded value
-    paired_difference(a, b, m)    a − b on identical samples, with interval or exact test
+Formulas are scipy's, imported inside the functions because a command that prints help must not wait for it. Ours are
+the three that scipy lacks: Wilson's interval for counts that are not whole, Bonett and Price's for paired proportions,
+and Holm's correction.
+
+    interval(values)         t over cluster means, or Wilson's for 0/1 scores
+    paired(a, b)             a − b on the same samples, with interval and test
+    holm(p_values)           p-values of one table, corrected for their number
+    above_chance(values)     whether a score is shown to be more than guessing
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from ropebench.errors import UsageError
+from typing import Any, TypeVar
 
 LEVEL = 0.95
+MIN_CLUSTERS = 5  # below, an interval or a test would say more about its assumptions than about the data
 TOO_SMALL = "n too small"
 NO_SPREAD = "no spread"
+WILSON, CLUSTERED_WILSON = "wilson", "clustered wilson"
 
-Row = Mapping[str, Any]
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval. `kind` is t, wilson, exp t, or why there is none (`low` = `high` = None)."""
+    """A value with its 95 % interval. `kind` is t, wilson, clustered wilson, exp t, or why there is none (`low` and
+    `high` are None then)."""
 
     value: float | None
     low: float | None
@@ -42,10 +49,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences. `p` is two-sided, uncorrected; `kind` is t, sign test, or why there is no test.
+    """Mean of paired differences with its 95 % interval.
 
-    The sign test (over clusters; exact McNemar where every sample is its own cluster) has no interval: `low` and
-    `high` are None.
+    `p` is two-sided and uncorrected, `adjusted` the same after Holm's correction over the table it stands in (None
+    where none was made). `kind` is t, sign test (exact; McNemar's where every sample is its own cluster), or why there
+    is no test. `agreeing` counts the clusters whose own difference has the sign of the mean.
     """
 
     value: float
@@ -55,11 +63,18 @@ class Difference:
     kind: str
     n: int
     clusters: int
+    agreeing: int = 0
+    adjusted: float | None = None
 
     @property
     def decided(self) -> bool:
-        """Whether the difference is told from zero at the 5 % level (for t: the interval excludes 0)."""
-        return self.p is not None and self.p < 1 - LEVEL
+        """Whether the difference is told from zero at the 5 % level, corrected where it stands among others."""
+        p = self.p if self.adjusted is None else self.adjusted
+        return p is not None and p < 1 - LEVEL
+
+    @property
+    def testable(self) -> bool:
+        return self.p is not None
 
 
 def binary(values: Sequence[float]) -> bool:
@@ -77,42 +92,47 @@ def cluster_means(values: Sequence[float], clusters: Sequence[Any] | None = None
     return [sum(group) / len(group) for group in members.values()]
 
 
-def interval(
-    values: Sequence[float],
-    kind: Literal["auto", "t", "wilson"] = "auto",
-    clusters: Sequence[Any] | None = None,
-    level: float = LEVEL,
-) -> Interval:
-    """The mean of `values` with a confidence interval.
+def interval(values: Sequence[float], clusters: Sequence[Any] | None = None, level: float = LEVEL) -> Interval:
+    """The mean of `values` with a confidence interval: Wilson's for 0/1 values, else t over cluster means.
 
-    `kind`: "wilson" for 0/1 values (treats samples as independent), "t" over cluster means for anything else, "auto"
-    picks by the values. No interval (kind "n too small") below two clusters for t and below one sample for Wilson.
-    Raises UsageError when "wilson" is asked for values that are not 0/1.
+    Where 0/1 values share clusters, Wilson's takes the effective number of samples: as many independent ones as would
+    give the spread seen between clusters, at most n (Kish's design effect).
     """
-    n = len(values)
-    means = cluster_means(values, clusters)
+    n, means = len(values), cluster_means(values, clusters)
     if n == 0:
         return Interval(None, None, None, TOO_SMALL, 0, 0)
-    if kind == "wilson" and not binary(values):
-        raise UsageError("a Wilson interval is for 0/1 values; use kind='t' for scores in between")
-    if kind == "wilson" or (kind == "auto" and binary(values)):
-        value = sum(values) / n
-        return Interval(value, *wilson(round(sum(values)), n, level), "wilson", n, len(means))
-    value = sum(means) / len(means)
-    return around(value, means, n, level)
+    if not binary(values):
+        return around(sum(means) / len(means), means, n, level)
+    value = sum(values) / n
+    if len(means) < MIN_CLUSTERS:
+        return Interval(value, None, None, TOO_SMALL, n, len(means))
+    if len(means) == n:
+        return Interval(value, *wilson(value, n, level), WILSON, n, n)
+    return Interval(value, *wilson(value, _effective(value, means, n), level), CLUSTERED_WILSON, n, len(means))
 
 
-def wilson(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's score interval of `successes` out of `n`."""
-    from scipy.stats import binomtest
+def _effective(value: float, means: Sequence[float], n: int) -> float:
+    """Independent 0/1 samples with the variance of these cluster means. Clusters that do not differ at all count as one
+    sample each, since nothing was seen of how they could."""
+    from scipy.stats import sem
 
-    found = binomtest(successes, n).proportion_ci(confidence_level=level, method="wilson")
-    return float(found.low), float(found.high)
+    variance = float(sem(means)) ** 2
+    return float(len(means)) if variance < 1e-12 else min(value * (1 - value) / variance, float(n))
+
+
+def wilson(value: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's score interval of a share of 1 among `n` samples. scipy's wants whole counts; these agree on them."""
+    from scipy.stats import norm
+
+    z2 = float(norm.ppf((1 + level) / 2)) ** 2
+    centre, half = value + z2 / (2 * n), math.sqrt(z2 * (value * (1 - value) / n + z2 / (4 * n * n)))
+    # What rounding leaves at the ends would show as −0 %.
+    return max(0.0, (centre - half) / (1 + z2 / n)), min(1.0, (centre + half) / (1 + z2 / n))
 
 
 def around(value: float, means: Sequence[float], n: int, level: float = LEVEL) -> Interval:
     """t interval centred on `value` with the standard error of the cluster means."""
-    if len(means) < 2:
+    if len(means) < MIN_CLUSTERS:
         return Interval(value, None, None, TOO_SMALL, n, len(means))
     from scipy.stats import sem
 
@@ -121,7 +141,7 @@ def around(value: float, means: Sequence[float], n: int, level: float = LEVEL) -
 
 def from_stderr(value: float, stderr: float | None, n: int, clusters: int, level: float = LEVEL) -> Interval:
     """t interval from a mean and its standard error over `clusters` independent values."""
-    if stderr is None or clusters < 2:
+    if stderr is None or clusters < MIN_CLUSTERS:
         return Interval(value, None, None, TOO_SMALL, n, clusters)
     # Identical values say nothing about the next one; rounding in the mean of equal floats leaves about 1e-16.
     if stderr <= 1e-12 * max(1.0, abs(value)):
@@ -142,130 +162,93 @@ def exponential(found: Interval) -> Interval:
     return Interval(value, low, high, kind, found.n, found.clusters)
 
 
-def sample_metric(record: Row, metric: str) -> tuple[str, bool]:
-    """The metric that sample rows carry for a record's metric, and whether the record's is exp of its mean."""
-    spec = metric_spec(record, metric)
-    derived = spec.get("derived") or (("exp", "nll") if metric == "perplexity" else None)
-    if derived and derived[0] == "exp":
-        return str(derived[1]), True
-    return metric, False
+def paired(
+    a: Sequence[float], b: Sequence[float], clusters: Sequence[Any] | None = None, level: float = LEVEL
+) -> Difference:
+    """Mean of a − b over the same samples, by cluster.
 
-
-def metric_spec(record: Row, metric: str) -> Row:
-    """The task's statement about one metric: {name, direction, low, high, chance}; empty when it has none."""
-    for spec in record["task"]["metrics"]:
-        if spec["name"] == metric:
-            return dict(spec)
-    return {}
-
-
-def scored(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Sample rows that carry a value of the metric (skipped samples do not)."""
-    return [row for row in rows if not row.get("skip") and row["scores"].get(metric) is not None]
-
-
-def cluster_of(row: Row) -> Any:
-    """What a sample shares with others: its document or haystack, else itself."""
-    named = row.get("meta", {}).get("cluster")
-    return ("sample", row["index"]) if named is None else named
-
-
-def cell_interval(record: Row, rows: Sequence[Row], metric: str | None = None) -> Interval:
-    """The interval of one stored cell, centred on the value in its record.
-
-    With sample rows: over clusters. Without: from the record's standard error, every sample counted as independent.
-    A metric that is exp of a mean gets exp of that mean's interval. Bounded metrics are clipped to their range.
+    0/1 scores of independent samples: McNemar's exact test, with the interval of Bonett and Price for paired
+    proportions. Anything else: t test and interval over cluster means; 0/1 scores whose clusters all differ alike get
+    the exact sign test over clusters instead. Raises ValueError for no values.
     """
-    name = metric or record["outcome"]["primary"]
-    metrics = record["outcome"]["metrics"] or {}
-    source, exponentiated = sample_metric(record, name)
-    recorded = metrics.get(source) or metrics.get(name) or {}
-    value = recorded.get("value")
-    if exponentiated and source not in metrics and value is not None:
-        value = math.log(value)
-    if value is None:
-        return Interval(None, None, None, TOO_SMALL, int(recorded.get("n") or 0), 0)
-    spec = metric_spec(record, source)
-    low, high = spec.get("low"), spec.get("high")
-    bounded = (low, high) == (0, 1)
-    chosen = scored(rows, source)
-    if chosen:
-        values = [float(row["scores"][source]) for row in chosen]
-        means = cluster_means(values, [cluster_of(row) for row in chosen])
-        if bounded and binary(values):
-            found = Interval(value, *wilson(round(sum(values)), len(values)), "wilson", len(values), len(means))
-        else:
-            found = around(value, means, len(values))
-    else:
-        found = _from_summary(value, recorded.get("stderr"), int(recorded["n"]), bounded)
-    if found.known and not exponentiated:
-        found = replace(found, low=_clip(found.low, low, high), high=_clip(found.high, low, high))
-    return exponential(found) if exponentiated else found
-
-
-def _from_summary(value: float, stderr: float | None, n: int, bounded: bool) -> Interval:
-    """An interval when only mean, standard error and n are known.
-
-    Values within 0–1 are all 0 or 1 exactly when their variance is p(1−p)·n/(n−1), so 0/1 scores are recognised.
-    """
-    if bounded and n > 0:
-        wanted = value * (1 - value) / (n - 1) if n > 1 else 0.0
-        if abs((stderr or 0.0) ** 2 - wanted) < 1e-9 and abs(value * n - round(value * n)) < 1e-6:
-            return Interval(value, *wilson(round(value * n), n), "wilson", n, n)
-    return from_stderr(value, stderr, n, n)
-
-
-def _clip(value: float | None, low: float | None, high: float | None) -> float:
-    assert value is not None  # callers clip known intervals only
-    value = value if low is None else max(value, low)
-    return value if high is None else min(value, high)
-
-
-def paired_difference(a: Sequence[Row], b: Sequence[Row], metric: str = "nll", level: float = LEVEL) -> Difference:
-    """Mean of a − b over the samples both have, by cluster.
-
-    `a`, `b` are sample rows of two cells that differ in the method (or the model). Samples pair by index and must
-    have the same prompt hash. 0/1 scores get an exact sign test over clusters, anything else a t interval.
-
-    Raises UsageError when no sample is scored in both, or when a pair's prompts differ.
-    """
-    others = {row["index"]: row for row in scored(b, metric)}
-    pairs = [(row, others[row["index"]]) for row in scored(a, metric) if row["index"] in others]
-    if not pairs:
-        raise UsageError(f"nothing to compare: no sample has {metric!r} in both cells; run both on the same samples")
-    different = [one["index"] for one, other in pairs if one["prompt_sha256"] != other["prompt_sha256"]]
-    if different:
-        raise UsageError(
-            f"the samples are not identical: {len(different)} of {len(pairs)} prompts differ (first: sample "
-            f"{different[0]}); compare cells of the same task, corpus, seed and length"
-        )
-    raw = [(float(one["scores"][metric]), float(other["scores"][metric])) for one, other in pairs]
-    means = cluster_means([x - y for x, y in raw], [cluster_of(one) for one, _ in pairs])
-    if binary([score for pair in raw for score in pair]):
-        return _sign_test(means, len(pairs), sum(x - y for x, y in raw) / len(pairs))
-    found = around(sum(means) / len(means), means, len(pairs), level)
+    if not a:
+        raise ValueError("no paired values")
+    n, raw = len(a), [x - y for x, y in zip(a, b, strict=True)]
+    means = cluster_means(raw, clusters)
+    yes_no = binary([*a, *b])
+    value = sum(raw) / n if yes_no else sum(means) / len(means)
+    agreeing = sum(mean * value > 0 for mean in means)
+    found = around(value, means, n, level)
+    if found.kind == TOO_SMALL:
+        return Difference(value, None, None, None, TOO_SMALL, n, len(means), agreeing)
+    if yes_no and (len(means) == n or found.kind == NO_SPREAD):
+        low, high = paired_proportions(raw, level) if len(means) == n else (None, None)
+        return Difference(value, low, high, sign_test(means), "sign test", n, len(means), agreeing)
     if not found.known:
-        return Difference(found.value or 0.0, None, None, None, found.kind, found.n, found.clusters)
+        return Difference(value, None, None, None, found.kind, n, len(means), agreeing)
     from scipy.stats import ttest_1samp
 
     p = float(ttest_1samp(means, 0.0).pvalue)
-    return Difference(found.value or 0.0, found.low, found.high, p, "t", found.n, found.clusters)
+    return Difference(value, found.low, found.high, p, "t", n, len(means), agreeing)
 
 
-def _sign_test(differences: Sequence[float], n: int, value: float) -> Difference:
+def sign_test(differences: Sequence[float]) -> float:
+    """Exact two-sided p-value for as many positive as negative differences; those of 0 do not count."""
     from scipy.stats import binomtest
 
-    above = sum(d > 0 for d in differences)
-    below = sum(d < 0 for d in differences)
-    p = float(binomtest(above, above + below).pvalue) if above + below else 1.0
-    return Difference(value, None, None, p, "sign test", n, len(differences))
+    above, below = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+    return float(binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
-def smallest_decisive_n(level: float = LEVEL) -> int:
-    """Fewest 0/1 pairs with which the exact test could find any difference: all of them must go one way."""
-    from scipy.stats import binomtest
+def paired_proportions(differences: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Interval for the difference of two proportions on the same samples, from the differences −1, 0 and 1 (Bonett and
+    Price 2012, their adjusted Wald interval): not empty where no sample differs, and within −1 … 1."""
+    from scipy.stats import norm
 
-    n = 1
-    while binomtest(n, n).pvalue >= 1 - level:
+    n = len(differences) + 2
+    up, down = (1 + sum(d == side for d in differences) for side in (1, -1))
+    z, centre = float(norm.ppf((1 + level) / 2)), (up - down) / n
+    half = z * math.sqrt(((up + down) / n - centre**2) / n)
+    return max(-1.0, centre - half), min(1.0, centre + half)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's (1979) corrected p-values, in the order given: each below 5 % is decided, whatever the others are."""
+    adjusted, most = [0.0] * len(p_values), 0.0
+    for done, place in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):
+        most = max(most, min(1.0, (len(p_values) - done) * p_values[place]))
+        adjusted[place] = most
+    return adjusted
+
+
+def corrected(differences: Mapping[Key, Difference]) -> dict[Key, Difference]:
+    """The differences of one table with Holm's correction over those that were tested."""
+    tested = [key for key, found in differences.items() if found.p is not None]
+    adjusted = dict(zip(tested, holm([differences[key].p or 0.0 for key in tested]), strict=True))
+    return {key: replace(found, adjusted=adjusted.get(key)) for key, found in differences.items()}
+
+
+def smallest_decisive_n(tests: int = 1, level: float = LEVEL) -> int:
+    """Fewest 0/1 pairs with which the exact test could find any difference among `tests` of them (Holm's first step):
+    all must go one way, and there must be enough of them to be tested at all."""
+    n = MIN_CLUSTERS
+    while sign_test([1.0] * n) >= (1 - level) / max(tests, 1):
         n += 1
     return n
+
+
+def above_chance(
+    values: Sequence[float], chance: float, clusters: Sequence[Any] | None = None, level: float = LEVEL
+) -> bool:
+    """Whether the lower end of the mean's interval lies above `chance`.
+
+    For independent 0/1 values the exact (Clopper-Pearson) interval is taken: Wilson's is too short near 0, where the
+    chance levels are. Without an interval nothing is shown.
+    """
+    found = interval(values, clusters, level)
+    if found.kind != WILSON:
+        return found.low is not None and found.low > chance
+    from scipy.stats import binomtest
+
+    exact = binomtest(round(sum(values)), found.n).proportion_ci(confidence_level=level, method="exact")
+    return float(exact.low) > chance

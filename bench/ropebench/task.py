@@ -92,7 +92,8 @@ class Task:
     """Base of every task. A subclass is a frozen dataclass whose fields are its parameters.
 
     Class attributes: `name`, `version` (raised whenever a score could change), `metrics` (the first is primary),
-    `scorer` (the scorer's own name), `minimum_length` (tokens), `default_n`, `needs_corpus`, `summary`, `source`.
+    `scorer` (the scorer's own name), `minimum_length` (tokens), `default_n`, `needs_corpus`, `gated`, `summary`,
+    `source`. A task with the metrics `context_nll` and `exact_match` gets a table of their dissociation.
     """
 
     name: ClassVar[str] = ""
@@ -103,6 +104,7 @@ class Task:
     default_n: ClassVar[int] = 10
     needs_corpus: ClassVar[bool] = False
     default_docs: ClassVar[str | None] = None  # the corpus word used when --docs is not given
+    gated: ClassVar[bool] = False  # True: scores say nothing where the unmodified model is at chance inside its window
     chat: ClassVar[bool] = True  # False: plain text whatever the chat-template setting (likelihood of documents)
     summary: ClassVar[str] = ""
     source: ClassVar[str] = ""

@@ -1,11 +1,13 @@
 """From stored records to tables, plots and the leaderboard. Nothing here imports torch.
 
-    cells        records → flat rows, and blocks of rows that belong in one table
-    frames       the same as pandas DataFrames
-    paired       differences between methods on identical samples, and ranks
-    tables       terminal, Markdown, CSV, JSON
-    style plots heatmap      matplotlib figures, PNG and SVG
-    summary leaderboard      leaderboard/README.md, its CSV and plots
+    cells evidence gate      records → flat rows with intervals, and blocks of rows that belong in one table
+    frames                   the same as pandas DataFrames
+    paired                   differences between methods on identical samples, and ranks
+    tables notes sections    terminal, Markdown, CSV, JSON
+    dissociation ruler_summary     tables of their own: likelihood against exact match, RULER's mean of 13
+    style plots heatmap reach ruler_plot figures     matplotlib figures, PNG and SVG
+    summary advice limits leaderboard     leaderboard/README.md, its CSV and plots
+    pages                    a page for each task and method
 
 Import the submodules where they are used: pandas and matplotlib must not slow a command that prints help.
 """

@@ -6,7 +6,10 @@ record needs no change here: scalars stay, `params` and `set_params` become cano
 flattened once more, and lists are left to the record. In place of `outcome_metrics` stand, for the metric shown:
 
     metric, direction, chance     which number this is (the primary metric unless another is asked for)
-    value, stderr, n              as recorded (0–1 for scores; null where the cell failed)
+    value, stderr, n              as recorded (0–1 for scores; value is null where the cell failed or is uninformative)
+    measured                      the recorded value, also of an uninformative cell: tables and plots never show it
+    informative                   false where a gated task's unmodified model is not shown to be above chance inside its
+                                  window, null where that was not measured (`gate`), true for every other task
     low, high                     95 % interval, null where there is none
     interval, clusters            its kind (or why there is none) and the number of independent documents or haystacks
     range_low, range_high         the metric's range; null for open
@@ -21,8 +24,9 @@ from typing import Any
 
 from ropebench.errors import unknown
 from ropebench.record import canonical
-from ropebench.report.style import BASELINES, order
-from ropebench.stats import cell_interval, metric_spec
+from ropebench.report.evidence import cell_interval, metric_spec
+from ropebench.report.gate import UNINFORMATIVE, informative
+from ropebench.report.style import baseline_of, order
 
 Record = Mapping[str, Any]
 Row = dict[str, Any]
@@ -50,6 +54,7 @@ def samples_by_cell(records: Iterable[Record], rows: Iterable[Mapping[str, Any]]
 def cell_rows(records: Iterable[Record], samples: Samples | None = None, metric: str | None = None) -> list[Row]:
     """One flat row per record. `samples` gives intervals that know about clusters.
 
+    A score of a gated task has no value where it is uninformative; a likelihood, which has no chance level, keeps it.
     Raises UsageError for a metric that none of the records' tasks has.
     """
     records = [record for record in records if record.get("kind", "run") == "run"]
@@ -58,7 +63,19 @@ def cell_rows(records: Iterable[Record], samples: Samples | None = None, metric:
         if metric not in known:
             raise unknown("metric", metric, known)
         records = [record for record in records if metric_spec(record, metric)]
-    return [_flat(record, (samples or {}).get(record["cell_id"], ()), metric) for record in records]
+    rows = [_flat(record, (samples or {}).get(record["cell_id"], ()), metric) for record in records]
+    groups: dict[tuple[str, ...], list[tuple[Record, Sequence[Mapping[str, Any]]]]] = {}
+    for row, record in zip(rows, records, strict=True):
+        groups.setdefault(_block_key(row), []).append((record, (samples or {}).get(record["cell_id"], ())))
+    gates = {key: informative(members) for key, members in groups.items()}
+    return [_gated(row, gates[_block_key(row)]) for row in rows]
+
+
+def _gated(row: Row, passed: bool | None) -> Row:
+    row |= {"informative": passed, "measured": row["value"]}
+    if passed is False and row["chance"] is not None and row["value"] is not None:
+        row |= {"value": None, "low": None, "high": None, "interval": UNINFORMATIVE}
+    return row
 
 
 def _flat(record: Record, rows: Sequence[Mapping[str, Any]], metric: str | None) -> Row:
@@ -134,7 +151,7 @@ class Block:
     def baseline(self) -> str | None:
         """The label of the unmodified model's row, if it was run."""
         names = {row["method_name"]: row["label"] for row in self.rows}
-        return next((names[name] for name in BASELINES if name in names), None)
+        return names.get(baseline_of(names) or "")
 
     @property
     def percent(self) -> bool:
@@ -142,17 +159,45 @@ class Block:
         return bool((self.first["range_low"], self.first["range_high"]) == (0, 1))
 
     @property
+    def uninformative(self) -> bool:
+        """Whether the model was not shown to be above chance inside its window, so that no score here says anything."""
+        return any(row["interval"] == UNINFORMATIVE for row in self.rows)
+
+    @property
+    def bos(self) -> str:
+        """Whether a BOS token was fed: `no BOS`, `with BOS`; the rule where cells differ or none was run."""
+        used = {row.get("condition_bos_used") for row in self.rows if row["outcome_status"] == "ok"}
+        rule = f"BOS {self.first['condition_bos']}"
+        return "with BOS" if used == {True} else "no BOS" if used == {False} else rule
+
+    @property
+    def measure(self) -> str:
+        """The metric as tables and plots name it. A likelihood depends on its first token, so its BOS rule is said."""
+        return str(self.first["metric"]) if self.percent else f"{self.first['metric']}, {self.bos}"
+
+    @property
     def title(self) -> str:
-        parts = [self.first["model_id"], self.first["task_label"], self.first["metric"], *self.qualifiers]
-        return " · ".join(parts)
+        return " · ".join([self.first["model_id"], self.first["task_label"], self.measure, *self.qualifiers])
 
     def cell(self, label: str, length: int) -> Row | None:
         """The row of a method at a length, or None where it was not run."""
         return self._cells.get((label, length))
 
+    def of(self, label: str) -> list[Row]:
+        """The rows of a method."""
+        return [row for row in self.rows if row["label"] == label]
+
     def name(self, label: str) -> str:
         """The method's name behind a row label."""
-        return next(str(row["method_name"]) for row in self.rows if row["label"] == label)
+        return str(self.of(label)[0]["method_name"])
+
+    def counts(self) -> dict[int, int]:
+        """The most samples that any method has at each length."""
+        found: dict[int, int] = {}
+        for row in self.rows:
+            if row["value"] is not None:
+                found[row["condition_length"]] = max(row["n"], found.get(row["condition_length"], 0))
+        return found
 
     def disagreeing(self) -> list[int]:
         """Lengths at which not all methods saw the same samples."""
@@ -171,15 +216,16 @@ def blocks(rows: Iterable[Row]) -> list[Block]:
     """Flat rows sorted into blocks; within a block one row per method label and length (the newest, ok first)."""
     grouped: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        grouped.setdefault(_key(row, MODEL_KEYS, TASK_KEYS, CONDITION_KEYS), []).append(row)
+        grouped.setdefault(_block_key(row), []).append(row)
     ordered = sorted(grouped.items(), key=lambda item: item[0])
     # Likelihood before scores: it is measured on every token and tells methods apart at small n.
     ordered.sort(key=lambda item: (item[1][0]["model_id"], item[1][0]["range_high"] is not None))
     return [_block(members, _qualifiers(key, [other for other, _ in ordered])) for key, members in ordered]
 
 
-def _key(row: Row, *groups: tuple[str, ...]) -> tuple[str, ...]:
-    names = [f"{g}_{key}" for g, keys in zip(("model", "task", "condition"), groups, strict=False) for key in keys]
+def _block_key(row: Row) -> tuple[str, ...]:
+    groups = {"model": MODEL_KEYS, "task": TASK_KEYS, "condition": CONDITION_KEYS}
+    names = [f"{group}_{key}" for group, keys in groups.items() for key in keys]
     # The task's label comes before its version and parameters so that related tables stand together.
     names.sort(key=lambda name: (name != "model_id", name != "task_name", name != "task_label"))  # stable
     return (*(canonical([name, row.get(name)]) for name in names), canonical(["metric", row["metric"]]))
@@ -208,11 +254,17 @@ def _version(row: Row) -> tuple[int, str]:
     return row["method_version"], row.get("method_code") or ""
 
 
-def quantization_of(row: Row) -> str:
-    """The format of quantised weights, empty for full precision. Records made before the key was filled show it by
-    their source: a GGUF file."""
-    source = str(row.get("model_source") or "")
-    return str(row.get("model_quantization") or ("GGUF file" if source.startswith("gguf-package:") else ""))
+def quantizations(rows: Iterable[Row]) -> list[str]:
+    """The formats of quantised weights, empty for full precision. Records made before the key was filled show it by
+    their source, a GGUF file; where another record of the same weights has the key, that one counts."""
+    named: dict[tuple[Any, Any], str] = {}
+    for row in rows:
+        source, weights = str(row.get("model_source") or ""), (row["model_id"], row.get("model_revision"))
+        if row.get("model_quantization"):
+            named[weights] = str(row["model_quantization"])
+        elif source.startswith("gguf-package:"):
+            named.setdefault(weights, "GGUF file")
+    return sorted(set(named.values()))
 
 
 def _block(members: list[Row], qualifiers: tuple[str, ...]) -> Block:

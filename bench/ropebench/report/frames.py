@@ -12,13 +12,18 @@ import pandas as pd
 
 from ropebench.errors import unknown
 from ropebench.report.cells import Record, Samples, blocks, cell_rows
+from ropebench.report.dissociation import with_dissociation
+from ropebench.report.paired import by_cell
 
 _SAMPLE_KEYS = ("cell_id", "run_id", "index", "prompt_sha256", "tokens", "skip", "output")
 
 
 def records_frame(records: Iterable[Record], samples: Samples | None = None, metric: str | None = None) -> pd.DataFrame:
-    """One row per cell with the columns of `cells.cell_rows`; failed cells keep their status and have no value."""
-    return pd.DataFrame(cell_rows(records, samples, metric))
+    """One row per cell with the columns of `cells.cell_rows` and `dissociation` (yes, no, undecided, uninformative, or
+    none: see `dissociation`). Failed cells keep their status and have no value; of an uninformative cell `measured`
+    holds what was recorded, and `value` is empty."""
+    records, samples = list(records), samples or {}
+    return pd.DataFrame(with_dissociation(cell_rows(records, samples, metric), samples, by_cell(records)))
 
 
 def samples_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

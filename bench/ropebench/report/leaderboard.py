@@ -14,10 +14,13 @@ from typing import Any
 from ropebench.errors import UsageError
 from ropebench.record import canonical
 from ropebench.report import figures, summary
+from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
-from ropebench.report.paired import by_cell, compared_metric, difference_table
-from ropebench.report.tables import as_csv, as_markdown, escape, table
-from ropebench.stats import smallest_decisive_n
+from ropebench.report.dissociation import with_dissociation
+from ropebench.report.limits import limits
+from ropebench.report.paired import by_cell
+from ropebench.report.sections import family_tables, tables_of
+from ropebench.report.tables import as_csv, as_markdown, escape
 
 README, CSV = "README.md", "leaderboard.csv"
 
@@ -52,8 +55,9 @@ def _same(path: Path, text: str) -> bool:
 def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], list[figures.Planned]]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
-    rows = cell_rows(records, samples)
-    found, cells = blocks(rows), by_cell(records)
+    cells = by_cell(records)
+    rows = with_dissociation(cell_rows(records, samples), samples, cells)
+    found = blocks(rows)
     planned = figures.plan(found, samples, cells)
     by_model: dict[str, list[Block]] = {}
     for block in found:
@@ -63,10 +67,13 @@ def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], lis
         parts.append(_summary(model, members, samples, cells))
     for model, members in by_model.items():
         parts.append(f"## Results: {escape(model)}\n")
+        parts += [as_markdown(one) for one in family_tables(members)]
+        parts += [_image(one) for one in planned if one.family is not None and any(one.block is b for b in members)]
         for block in members:
-            parts.append(_results(block, samples, cells, [one for one in planned if one.block is block]))
+            own = [one for one in planned if one.block is block and one.family is None]
+            parts.append(_results(block, samples, cells, own))
     parts.append("## What these numbers do and do not show\n")
-    parts.append("".join(f"- {escape(line)}\n" for line in summary.limits(found, samples, cells)))
+    parts.append("".join(f"- {escape(line)}\n" for line in limits(found, samples, cells)))
     parts.append(_provenance(records))
     return {README: "\n".join(parts), CSV: as_csv(rows)}, planned
 
@@ -77,31 +84,33 @@ Generated from the records in `results/` by `ropebench leaderboard`; not edited 
 from the sample rows stored beside the records. `ropebench leaderboard --check` says whether this page is up to date.
 
 A row is a method with its factor (`yarn×2`) and the parameters that differ from its defaults. Lengths are tokens fed to
-the model; `2×` is twice the window the model was trained with. Brackets hold 95 % intervals.
+the model; `2×` is twice the window the model was trained with. Brackets hold 95 % intervals. `no BOS`: no token that
+marks the beginning of a text was fed before it.
 """
 
 
 def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict[str, Record]) -> str:
     lines = [f"### {escape(model)} (trained on {members[0].trained_length} tokens)", ""]
-    for block in members:
+    short = in_short(members, samples, cells)
+    if short is not None:
+        lines += [as_markdown(short, "####")]
+    alone = outside(members)
+    for block in alone:
         said = summary.verdict(block, samples, cells)
         lines.append(f"- {escape(said[0])}")
         lines += [f"  {escape(line)}" for line in said[1:]]
     text = "\n".join(lines) + "\n"
-    glance = summary.glance(members, samples, cells)
+    glance = summary.glance(alone, samples, cells)
     return text if glance is None else f"{text}\n{as_markdown(glance, '####')}"
 
 
 def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
-    parts = [as_markdown(table(block))]
-    differences = difference_table(block, samples, compared_metric(block, cells))
-    # Scores over fewer haystacks than the exact test needs cannot differ: such a table would only look like evidence.
-    few = max(row["clusters"] for row in block.rows) < smallest_decisive_n()
-    if differences is not None and not (block.percent and few):
-        parts.append(as_markdown(differences, "####"))
-    for one in planned:
-        parts.append(f"![{escape(one.title)}]({one.stem}.png)\n")
-    return "\n".join(parts)
+    parts = [as_markdown(one, "####" if place else "###") for place, one in enumerate(tables_of(block, samples, cells))]
+    return "\n".join([*parts, *map(_image, planned)])
+
+
+def _image(planned: figures.Planned) -> str:
+    return f"![{escape(planned.title)}]({planned.stem}.png)\n"
 
 
 def _provenance(records: Sequence[Record]) -> str:

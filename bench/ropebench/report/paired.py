@@ -1,31 +1,36 @@
 """Methods against each other on identical samples: differences, and ranks with ties.
 
-A rank is 1 + the number of methods shown to be better by a paired test at the 5 % level, so that methods which the
-samples cannot tell apart may share it. No correction for the number of comparisons is made; reports say so.
+A rank is 1 + the number of methods shown to be better by a paired test, so that methods which the samples cannot tell
+apart may share it. "Shown" is at the 5 % level after Holm's correction over the table: all pairs at a length for a
+ranking, all methods and lengths for the differences to the baseline. Intervals are of each difference by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from ropebench.errors import UsageError
-from ropebench.report.cells import Block, Record, Samples
+from ropebench.report.cells import Block, Record, Row, Samples
+from ropebench.report.evidence import paired_difference, sample_metric
 from ropebench.report.tables import Table
-from ropebench.stats import Difference, paired_difference, sample_metric, smallest_decisive_n
+from ropebench.stats import TOO_SMALL, Difference, corrected, smallest_decisive_n
 
 
 @dataclass(frozen=True)
 class Ranking:
     """Methods at one length, best value first. `against[label]` is label − best on the sample metric.
 
-    `testable` is False where so few samples could not have told any two methods apart: then ranks mean nothing.
+    `pairs` were compared. `testable` is False where so few samples could not have told any two methods apart: then
+    ranks mean nothing.
     """
 
     length: int
     labels: tuple[str, ...]
     rank: Mapping[str, int]
     against: Mapping[str, Difference]
+    pairs: int
     testable: bool
 
     @property
@@ -37,16 +42,20 @@ class Ranking:
         """Methods not told apart from the best one, without it."""
         return tuple(label for label in self.labels[1:] if not self.against[label].decided)
 
+    @property
+    def clusters(self) -> int:
+        """Independent documents or haystacks behind the comparison with the best."""
+        return min(found.clusters for found in self.against.values())
+
 
 def compared_metric(block: Block, records: Mapping[str, Record]) -> str:
     """The sample metric that stands behind the block's metric (nll behind perplexity)."""
     return sample_metric(records[block.first["cell_id"]], block.first["metric"])[0]
 
 
-def difference(block: Block, samples: Samples, metric: str, label: str, other: str, length: int) -> Difference | None:
-    """label − other at a length; None where either failed, was not run, or saw other samples."""
-    one, two = block.cell(label, length), block.cell(other, length)
-    if one is None or two is None or one["value"] is None or two["value"] is None:
+def paired_cells(one: Row | None, two: Row | None, samples: Samples, metric: str) -> Difference | None:
+    """One cell minus another over their samples; None where either is missing or failed, or saw other samples."""
+    if one is None or two is None or not one["outcome_status"] == two["outcome_status"] == "ok":
         return None
     if one["task_samples_sha256"] != two["task_samples_sha256"]:
         return None
@@ -56,8 +65,16 @@ def difference(block: Block, samples: Samples, metric: str, label: str, other: s
         return None
 
 
+def difference(block: Block, samples: Samples, metric: str, label: str, other: str, length: int) -> Difference | None:
+    """label − other at a length; None where either has no value to compare: not run, failed, or uninformative."""
+    one, two = block.cell(label, length), block.cell(other, length)
+    if one is None or two is None or one["value"] is None or two["value"] is None:
+        return None
+    return paired_cells(one, two, samples, metric)
+
+
 def baseline_differences(block: Block, samples: Samples, metric: str) -> dict[tuple[str, int], Difference]:
-    """Each method minus the baseline, by label and length; empty without a baseline."""
+    """Each method minus the baseline, by label and length, Holm-corrected together; empty without a baseline."""
     found = {}
     if block.baseline is not None:
         for label in block.labels:
@@ -66,7 +83,7 @@ def baseline_differences(block: Block, samples: Samples, metric: str) -> dict[tu
                     value = difference(block, samples, metric, label, block.baseline, length)
                     if value is not None:
                         found[label, length] = value
-    return found
+    return corrected(found)
 
 
 def ranking(block: Block, samples: Samples, metric: str, length: int) -> Ranking | None:
@@ -79,23 +96,32 @@ def ranking(block: Block, samples: Samples, metric: str, length: int) -> Ranking
     if len(rows) < 2 or length in block.disagreeing():
         return None
     sign = 1 if block.first["direction"] == "lower" else -1
-    ordered = sorted(rows, key=lambda row: sign * row["value"])
-    labels = tuple(row["label"] for row in ordered)
-    against, ranks, testable = {}, {}, False
-    for label in labels:
-        better = 0
-        for other in labels:
-            if other == label:
-                continue
-            found = difference(block, samples, metric, label, other, length)
-            if found is None:
-                return None
-            better += found.decided and sign * found.value > 0
-            testable |= found.kind == "t" or (found.kind == "sign test" and found.clusters >= smallest_decisive_n())
-            if other == labels[0]:
-                against[label] = found
-        ranks[label] = 1 + better
-    return Ranking(length, labels, ranks, against, testable)
+    labels = tuple(row["label"] for row in sorted(rows, key=lambda row: sign * row["value"]))
+    found: dict[tuple[str, str], Difference] = {}
+    for better, worse in combinations(labels, 2):
+        value = difference(block, samples, metric, worse, better, length)
+        if value is None:
+            return None
+        found[worse, better] = value
+    found = corrected(found)
+    found |= {(better, worse): negative(value) for (worse, better), value in found.items()}
+    ranks = {
+        label: 1 + sum(found[label, other].decided and sign * found[label, other].value > 0 for other in labels
+                       if other != label)
+        for label in labels
+    }  # fmt: skip
+    pairs = len(labels) * (len(labels) - 1) // 2
+    enough = smallest_decisive_n(pairs)
+    testable = any(
+        value.kind == "t" or (value.kind == "sign test" and value.clusters >= enough) for value in found.values()
+    )
+    return Ranking(length, labels, ranks, {label: found[label, labels[0]] for label in labels[1:]}, pairs, testable)
+
+
+def negative(found: Difference) -> Difference:
+    """b − a from a − b."""
+    low, high = (None if end is None else -end for end in (found.high, found.low))
+    return replace(found, value=-found.value, low=low, high=high)
 
 
 def tax(block: Block, differences: Mapping[tuple[str, int], Difference], label: str) -> tuple[int, Difference] | None:
@@ -120,7 +146,7 @@ def unit(block: Block, metric: str) -> str:
 
 
 def difference_text(found: Difference | None, percent: bool = False) -> str:
-    """`+0.021 [+0.012, +0.030]` for a t interval, `−20 (p = 0.25)` for the exact test; blank where not comparable."""
+    """`+0.021 [+0.012, +0.030]`, with `p = 0.25` for the exact test; blank where not comparable."""
     if found is None:
         return ""
     digits, scale = (0, 100) if percent else (3, 1)
@@ -128,9 +154,36 @@ def difference_text(found: Difference | None, percent: bool = False) -> str:
     def signed(value: float) -> str:
         return f"{scale * value:+.{digits}f}".replace("-", "−")
 
-    if found.low is not None and found.high is not None:
-        return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"
-    return f"{signed(found.value)} ({found.kind if found.p is None else f'p = {found.p:.2g}'})"
+    known = found.low is not None and found.high is not None
+    parts = [f"{signed(found.low or 0.0)}, {signed(found.high or 0.0)}"] if known else []
+    if found.kind == "sign test" and found.p is not None:
+        parts.append(f"p = {found.p if found.adjusted is None else found.adjusted:.2g}")
+    return f"{signed(found.value)} [{'; '.join(parts) or found.kind}]"
+
+
+def marked(found: Difference | None, percent: bool = False) -> str:
+    """`difference_text` as tables show it, with `*` where it is told from 0."""
+    return difference_text(found, percent) + ("*" if found is not None and found.decided else "")
+
+
+_TESTS = {
+    "t": "t over documents or haystacks",
+    "sign test": "exact sign test over samples or haystacks",
+}
+
+
+def comparison_note(found: Mapping[tuple[str, int], Difference]) -> str:
+    """How the differences of a table were tested, and what their marks mean."""
+    kinds = {value.kind for value in found.values()}
+    tests = [text for kind, text in _TESTS.items() if kind in kinds]
+    if not tests:
+        few = sorted({value.clusters for value in found.values() if value.kind == TOO_SMALL})
+        return f"paired on identical samples; not tested: n too small ({', '.join(map(str, few))} independent samples)"
+    count = sum(value.p is not None for value in found.values())
+    return (
+        f"paired on identical samples: {'; '.join(tests)}; brackets: 95 % interval of each difference by itself; "
+        f"* told from 0 at the 5 % level after Holm's correction over the {count} comparisons of this table"
+    )
 
 
 def difference_table(block: Block, samples: Samples, metric: str) -> Table | None:
@@ -142,16 +195,11 @@ def difference_table(block: Block, samples: Samples, metric: str) -> Table | Non
         return None
     labels = [label for label in block.labels if label != block.baseline]
     rows = tuple(
-        (label, *(difference_text(found.get((label, length)), block.percent) for length in block.lengths))
-        for label in labels
+        (label, *(marked(found.get((label, length)), block.percent) for length in block.lengths)) for label in labels
     )
     beyond = [place for place, length in enumerate(block.lengths, 1) if length > block.trained_length]
     better = "below 0 is better" if block.first["direction"] == "lower" else "above 0 is better"
     title = f"{block.first['model_id']} · {block.first['task_label']} · {metric} minus {metric} of {block.baseline}"
-    parts = [f"{title} ({unit(block, metric)}, {better})", *block.qualifiers]
-    kinds = {value.kind for value in found.values()}
-    tests = [text for kind, text in (("t", "95 % t interval of the paired mean"), ("sign test", "exact sign test"))
-             if kind in kinds]  # fmt: skip
-    note = f"paired on identical samples, {'; '.join(tests) or 'n too small'}; no correction for several comparisons"
+    parts = [f"{title} ({unit(block, metric)}, {better})", *([] if block.percent else [block.bos]), *block.qualifiers]
     columns = ("method", *(f"{length} ({block.multiple(length)})" for length in block.lengths))
-    return Table(" · ".join(parts), columns, rows, beyond[0] if beyond else None, (note,))
+    return Table(" · ".join(parts), columns, rows, beyond[0] if beyond else None, (comparison_note(found),))

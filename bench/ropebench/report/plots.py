@@ -1,8 +1,7 @@
 """Lines over context length and over position, and the frequency tables of `inspect`. PNG and SVG.
 
-A log2 axis of length with the trained window marked; every method has its own colour, marker and line (`style`);
-intervals are bands for up to three methods and bars for more, since bands on top of each other hide one another. The
-same data give the same bytes on the same matplotlib: no dates, a fixed hash salt.
+Every method has a look of its own (`style`); intervals are bands for up to three methods, else bars. The same data give
+the same bytes on the same matplotlib: no dates, a fixed salt.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,9 @@ def save(drawn: Figure, stem: Path) -> list[Path]:
 
 
 def value_by_length(block: Block, stem: Path) -> list[Path]:
-    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis.
-
-    Points of different methods at one length stand side by side so that equal values stay visible.
-    """
+    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis."""
     looks = styles(block.labels, [block.name(label) for label in block.labels])
+    apart = Apart(len(block.labels), 0.03)
     with figure(7.2, 4.2) as (drawn, axes):
         for place, label in enumerate(block.labels):
             found = (block.cell(label, length) for length in block.lengths)
@@ -74,8 +72,7 @@ def value_by_length(block: Block, stem: Path) -> list[Path]:
             if not cells:
                 continue
             scale = 100 if block.percent else 1
-            shift = 2 ** (0.03 * (place - (len(block.labels) - 1) / 2))
-            x = [cell["condition_length"] * shift for cell in cells]
+            x = [apart.at(cell["condition_length"], place) for cell in cells]
             y = [scale * cell["value"] for cell in cells]
             axes.plot(x, y, label=label, **line(looks[label]))
             low = [scale * (cell["value"] if cell["low"] is None else cell["low"]) for cell in cells]
@@ -83,13 +80,13 @@ def value_by_length(block: Block, stem: Path) -> list[Path]:
             if len(block.labels) <= _MOST_BANDS:
                 axes.fill_between(x, low, high, color=looks[label].colour, alpha=0.15, linewidth=0)
             axes.vlines(x, low, high, color=looks[label].colour, alpha=0.6, linewidth=1)
-        length_axis(axes, block.lengths, block.trained_length)
+        length_axis(axes, block.lengths, block.trained_length, apart)
         if block.percent:
             axes.set_ylim(-4, 104)
         elif block.first["range_high"] is None:
             log_axis(axes)
         better = block.first["direction"]
-        axes.set_ylabel(f"{block.first['metric']}{' (%)' if block.percent else ''}, {better} is better")
+        axes.set_ylabel(f"{block.measure}{' (%)' if block.percent else ''}, {better} is better")
         axes.set_title(heading(block), loc="left", fontsize=9, pad=14)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         return save(drawn, stem)
@@ -106,30 +103,56 @@ def line(look: Style) -> dict[str, Any]:
 
 def heading(block: Block) -> str:
     """Two lines above a plot: what it shows, and the samples behind it."""
-    counts = sorted({row["n"] for row in block.rows if row["outcome_status"] == "ok"})
-    kinds = sorted({row["interval"] for row in block.rows if row["low"] is not None})
-    said = f"n = {'–'.join(str(n) for n in sorted({counts[0], counts[-1]}))}" if counts else "no results"
-    return f"{block.title}\n{said} per point, 95 % intervals ({', '.join(kinds) or 'none'})"
+    done = [row for row in block.rows if row["outcome_status"] == "ok"]
+    counts, clusters = sorted({row["n"] for row in done}), [row["clusters"] for row in done]
+    kinds = sorted({row["interval"] for row in done if row["low"] is not None})
+    said = f"n = {'–'.join(str(n) for n in sorted({counts[0], counts[-1]}))} per point" if counts else "no results"
+    if any(row["clusters"] < row["n"] for row in done):
+        several = sorted({min(clusters), max(clusters)})
+        said += f" in {'–'.join(map(str, several))} haystack{'' if several[-1] == 1 else 's'}"
+    bars = f"95 % intervals ({', '.join(kinds)})" if kinds else "no intervals: n too small"
+    return f"{block.title}\n{said}, {bars}"
 
 
-def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
-    """log2 axis of context length in tokens, the trained window marked, what lies beyond it shaded."""
+@dataclass(frozen=True)
+class Apart:
+    """Points of several methods at one length, side by side so that equal values stay visible. `step` in octaves."""
+
+    methods: int
+    step: float
+
+    def at(self, length: float, place: int) -> float:
+        """Where the `place`-th method's point stands."""
+        return length * float(2 ** (self.step * (place - (self.methods - 1) / 2)))
+
+    def beyond(self, length: float) -> float:
+        """Just right of all points of a length: none of them lies beyond it."""
+        return length * float(2 ** (self.step * (self.methods + 1) / 2))
+
+
+def length_axis(axes: Axes, lengths: Sequence[int], trained: int, apart: Apart, named: bool = True) -> None:
+    """log2 axis of context length in tokens, the trained window marked (and `named`), what lies beyond it shaded."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(lengths), [tokens(length) for length in lengths])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
     low, high = min(lengths) / 1.25, max(max(lengths), trained) * 1.25
     axes.set_xlim(low, high)
-    axes.axvspan(trained, high, color="#000000", alpha=0.04, linewidth=0)
-    mark_window(axes, trained)
-    axes.set_xlabel("context length (tokens)")
+    edge = apart.beyond(trained) if trained in lengths else trained
+    axes.axvspan(edge, high, color="#000000", alpha=0.04, linewidth=0)
+    mark_window(axes, trained, edge, named)
+    if named:
+        axes.set_xlabel("context length (tokens)")
 
 
-def mark_window(axes: Axes, trained: int) -> None:
-    """A dotted line at the trained window, named above the plot."""
-    axes.axvline(trained, color=_WINDOW, linestyle=(0, (1, 2)), linewidth=1.2, zorder=0)
+def mark_window(axes: Axes, trained: int, at: float | None = None, named: bool = True) -> None:
+    """A dotted line at the trained window (or right of the points that lie on it), named above the plot."""
+    at = trained if at is None else at
+    axes.axvline(at, color=_WINDOW, linestyle=(0, (1, 2)), linewidth=1.2, zorder=0)
+    if not named:
+        return
     axes.text(
-        trained, 1.005, f"trained window {tokens(trained)}", transform=axes.get_xaxis_transform(), fontsize=7,
+        at, 1.005, f"trained window {tokens(trained)}", transform=axes.get_xaxis_transform(), fontsize=7,
         color=_WINDOW, ha="center", va="bottom",
     )  # fmt: skip
 
@@ -162,6 +185,7 @@ def difference_by_length(
     logarithmic further out.
     """
     labels = [label for label in block.labels if label != block.baseline]
+    apart = Apart(len(labels), 0.06)
     looks = styles(block.labels, [block.name(label) for label in block.labels])
     with figure(7.2, 4.2) as (drawn, axes):
         for place, label in enumerate(labels):
@@ -169,8 +193,7 @@ def difference_by_length(
             points = [(length, differences[label, length]) for length in known]
             if not points:
                 continue
-            shift = 2 ** (0.06 * (place - (len(labels) - 1) / 2))
-            x = [length * shift for length, _ in points]
+            x = [apart.at(length, place) for length, _ in points]
             axes.plot(x, [found.value for _, found in points], label=label, **line(looks[label]))
             low = [found.value if found.low is None else found.low for _, found in points]
             high = [found.value if found.high is None else found.high for _, found in points]
@@ -183,11 +206,13 @@ def difference_by_length(
         shown = [tick for tick in ticks if bottom <= tick <= top]
         axes.set_yticks(shown, [f"{tick:+g}".replace("-", "−") if tick else "0" for tick in shown])
         axes.yaxis.set_minor_formatter(NullFormatter())
-        length_axis(axes, block.lengths, block.trained_length)
+        length_axis(axes, block.lengths, block.trained_length, apart)
+        tested = any(found.low is not None for found in differences.values())
+        bars = "95 % intervals" if tested else "no intervals: n too small"
         side = "below" if block.first["direction"] == "lower" else "above"
         axes.set_ylabel(f"{metric} − {metric} of {block.baseline} ({unit(block, metric)})\n{side} 0 is better")
         axes.set_title(
-            f"{block.title}\npaired difference to {block.baseline} on the same documents, 95 % intervals",
+            f"{block.title}\npaired difference to {block.baseline} on the same documents, {bars}",
             loc="left", fontsize=9, pad=14,
         )  # fmt: skip
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-BASELINES = ("none", "native")
+BASELINES = ("native", "none")
+
+
+def baseline_of(names: Iterable[str]) -> str | None:
+    """The name of the unmodified model among methods: `native` where the checkpoint ships a scaling, else `none`."""
+    found = set(names)
+    return next((name for name in BASELINES if name in found), None)
 
 
 @dataclass(frozen=True)

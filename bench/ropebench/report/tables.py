@@ -6,9 +6,11 @@ in their label, the baseline first; columns are lengths in tokens and as multipl
     10.1 [8.2–12.5]      value and 95 % interval (perplexity: exp of the NLL's interval)
     60 [23–88]           a score of 0–1 as a percentage, with Wilson's interval
     10.1 [n too small]   a value without an interval, and why
+    uninformative        the model is not above chance inside its window, so that its score says nothing (see `gate`)
     out_of_memory        a cell that failed, by its status; blank: not run
 
-Whatever limits a comparison stands in the notes under the table. CSV and JSON hold one row per cell at full precision.
+The factor on cos and sin has a column where it is not 1 for all. Whatever limits a comparison stands in the notes under
+the table. CSV and JSON hold one row per cell at full precision.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropebench.report.cells import Block, Row, quantization_of
+from ropebench.report.cells import Block, Row
+from ropebench.report.gate import UNINFORMATIVE
+from ropebench.report.notes import notes
 
 # What goes into CSV and JSON: enough to recompute the table and to find the record.
 COLUMNS = (
     "model_id", "model_revision", "model_dtype", "model_attention", "model_quantization", "model_base",
     "model_trained_length", "task_label", "task_version", "task_scorer", "task_corpus_label", "method_label",
     "method_name", "method_version", "method_factor", "method_set_params", "condition_length", "condition_seed",
-    "condition_bos", "condition_chat_template", "metric", "direction", "value", "low", "high", "interval", "stderr",
-    "n", "clusters", "condition_n_skipped", "condition_tokens_min", "condition_tokens_max", "outcome_status",
-    "outcome_error_type", "outcome_error_message", "cost_seconds", "cost_peak_bytes",
+    "condition_bos", "condition_bos_used", "condition_chat_template", "method_attention_factor",
+    "method_length_dependent", "metric", "direction", "value", "low", "high", "interval", "stderr", "n", "clusters",
+    "measured", "informative", "dissociation", "condition_n_skipped", "condition_tokens_min", "condition_tokens_max",
+    "outcome_status", "outcome_error_type", "outcome_error_message", "cost_seconds", "cost_peak_bytes",
     "provenance_commit", "provenance_device", "task_samples_sha256", "cell_id", "run_id", "created",
 )  # fmt: skip
 
@@ -52,12 +57,17 @@ def table(block: Block, mean: bool | None = None) -> Table:
     mean = (block.percent and len(lengths) > 1) if mean is None else mean
     counts = {length: {row["n"] for row in block.rows if row["condition_length"] == length and _ok(row)}
               for length in lengths}  # fmt: skip
-    columns = ["method", *(_heading(block, length, counts[length]) for length in lengths)]
+    factors = {label: _attention_factor(block, label) for label in labels}
+    shown = set(factors.values()) - {"", "1"}
+    columns = ["method", *(["attention factor"] if shown else [])]
+    first = len(columns)
+    columns += [_heading(block, length, counts[length]) for length in lengths]
     rows = []
     for label in labels:
         cells = [block.cell(label, length) for length in lengths]
         pairs = zip(cells, lengths, strict=True)
-        line = [cell_text(cell, block.percent, len(counts[length]) > 1) for cell, length in pairs]
+        line = [factors[label]] if shown else []
+        line += [cell_text(cell, block.percent, len(counts[length]) > 1) for cell, length in pairs]
         if mean:
             values = [cell["value"] if cell else None for cell in cells]
             known = [value for value in values if value is not None]
@@ -65,13 +75,20 @@ def table(block: Block, mean: bool | None = None) -> Table:
         rows.append((label, *line))
     if mean:
         columns.append("mean")
-    beyond = [place for place, length in enumerate(lengths, 1) if length > block.trained_length]
+    beyond = [place for place, length in enumerate(lengths, first) if length > block.trained_length]
     return Table(title(block), tuple(columns), tuple(rows), beyond[0] if beyond else None, tuple(notes(block)))
+
+
+def _attention_factor(block: Block, label: str) -> str:
+    """The factor on cos and sin, as read back from the model; a range where it depends on the length."""
+    cells = (block.cell(label, length) for length in block.lengths)
+    found = sorted({cell["method_attention_factor"] for cell in cells if cell and cell.get("method_attention_factor")})
+    return "–".join(f"{value:.5g}" for value in dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def title(block: Block) -> str:
     """Model, task, metric with its unit and direction, and what sets this table apart from its neighbours."""
-    unit = f"{block.first['metric']}, %" if block.percent else block.first["metric"]
+    unit = f"{block.measure}, %" if block.percent else block.measure
     parts = [block.first["model_id"], block.first["task_label"], f"{unit} ({block.first['direction']} is better)"]
     return " · ".join([*parts, *block.qualifiers])
 
@@ -91,6 +108,8 @@ def cell_text(cell: Row | None, percent: bool, with_n: bool = False) -> str:
         return ""
     if not _ok(cell):
         return str(cell["outcome_status"])
+    if cell["interval"] == UNINFORMATIVE:
+        return UNINFORMATIVE
     if cell["value"] is None:
         return "no samples"
     bounds = (
@@ -110,83 +129,6 @@ def number(value: float, percent: bool = False, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits - 1}e}")
     places = max(0, digits - 1 - int(f"{rounded:e}".partition("e")[2]))
     return f"{rounded:.{places}f}"
-
-
-def notes(block: Block) -> list[str]:
-    """What a reader must know to use the table: the settings, then everything that limits a comparison."""
-    first = block.first
-    lines = [settings(block), _interval_note(block)]
-    for length in block.disagreeing():
-        groups: dict[Any, list[str]] = {}
-        for label in block.labels:
-            cell = block.cell(label, length)
-            if cell is not None and _ok(cell):
-                groups.setdefault(cell["task_samples_sha256"], []).append(label)
-        listed = " ≠ ".join(", ".join(members) for members in groups.values())
-        lines.append(f"NOT COMPARABLE at {length}: the methods saw different samples ({listed})")
-    for row in block.rows:
-        where = f"{row['label']} at {row['condition_length']}"
-        if not _ok(row):
-            lines.append(f"{where}: {row['outcome_status']}{_reason(row)}")
-        if row.get("condition_n_skipped"):
-            lines.append(f"{where}: {row['condition_n_skipped']} samples skipped (they do not fit)")
-    window = first.get("model_sliding_window")
-    if window is not None and any(length > window for length in block.lengths):
-        lines.append(f"layers with a sliding window of {window} tokens see nothing beyond it, whatever the method")
-    return [*lines, *block.notes]
-
-
-def _reason(row: Row) -> str:
-    parts = [row.get("outcome_error_type"), row.get("outcome_error_message")]
-    said = ": ".join(" ".join(str(part).split()) for part in parts if part)
-    return f" ({said[:200]})" if said else ""
-
-
-def settings(block: Block) -> str:
-    """Corpus, scorer, seed, BOS, chat template, number format and device, in one line."""
-    first = block.first
-    used = {row.get("condition_bos_used") for row in block.rows if _ok(row)}
-    added = " (added)" if used == {True} else " (not added)" if used == {False} else ""
-    parts = [
-        f"corpus {first['task_corpus_label']}" if first.get("task_corpus_label") else "no corpus",
-        f"scorer {first['task_scorer']}" if first.get("task_scorer") else "",
-        _params(first.get("task_params")),
-        f"seed {first['condition_seed']}",
-        f"BOS {first['condition_bos']}{added}",
-        f"chat template {first['condition_chat_template']}",
-        first["model_dtype"],
-        f"{first['model_attention']} attention",
-        f"{quantization} weights" if (quantization := quantization_of(first)) else "",
-        ", ".join(sorted({str(row["provenance_device"]) for row in block.rows})),
-        f"trained on {block.trained_length} tokens",
-    ]
-    return " · ".join(str(part) for part in parts if part)
-
-
-def _params(text: str | None) -> str:
-    """A task's parameters in words, such as the protocol and the document filter of a perplexity."""
-    return " ".join(f"{name}={value}" for name, value in json.loads(text or "{}").items() if value is not None)
-
-
-_KINDS = {
-    "t": "t over documents or haystacks",
-    "exp t": "exp of the t interval of the mean NLL over documents",
-    "wilson": "Wilson",
-}
-
-
-def _interval_note(block: Block) -> str:
-    kinds = sorted({row["interval"] for row in block.rows if row["low"] is not None})
-    text = "no intervals: n too small"
-    if kinds:
-        text = "95 % intervals: " + "; ".join(_KINDS.get(kind, kind) for kind in kinds)
-    shared = sorted({(row["n"], row["clusters"]) for row in block.rows if 0 < row["clusters"] < row["n"]})
-    if shared:
-        listed = ", ".join(f"{n} samples in {clusters}" for n, clusters in shared)
-        text += f"; samples share documents or haystacks ({listed})"
-        if "wilson" in kinds:
-            text += ", which Wilson's interval does not know: it is too narrow"
-    return text
 
 
 def as_text(found: Table) -> str:
