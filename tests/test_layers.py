@@ -104,7 +104,9 @@ def test_the_command_loads_nothing_heavy() -> None:
     assert loaded_after("import ropebench.cli", HEAVY) == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["report", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["report", "--help"], ["lm-eval", "--help"], ["--version"]]
+)
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     code = f"""
 import contextlib, io, ropebench.cli
@@ -144,7 +146,19 @@ def test_reporting_never_imports_model_code() -> None:
 
 
 def test_only_lm_harness_imports_lm_eval() -> None:
-    assert importers([path for path in [*MODULES, *TASKS] if path.name != "lm_harness.py"], ["lm_eval"]) == []
+    others = [path for path in [*MODULES, *TASKS] if path.parent.name != "lm_harness"]
+    assert importers(others, ["lm_eval"]) == []
+    assert importers(MODULES, ["lm_eval"]) != []
+
+
+def test_listing_tasks_and_naming_the_folder_for_lm_eval_load_no_lm_eval() -> None:
+    code = """
+import contextlib, io, ropebench.cli
+with contextlib.redirect_stdout(io.StringIO()):
+    ropebench.cli.main(["list", "tasks"])
+    ropebench.cli.main(["lm-eval", "--path"])
+"""
+    assert loaded_after(code, ["lm_eval"]) == set()
 
 
 def test_nothing_but_the_entry_point_imports_the_command() -> None:

@@ -64,9 +64,26 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     show.add_argument("--models", metavar="FILE")
     _results(show)
     _json(show)
+    harness = command("lm-eval", "lm-eval's own command line, with --model ropebench and ropebench's tasks in it")
+    harness.usage = "ropebench lm-eval [--plugin FILE] (--path | lm-eval's own words, such as run --help)"
+    harness.epilog = "Example: ropebench lm-eval --model ropebench --model_args pretrained=M,method=yarn,factor=4 -t T"
+    harness.add_argument("--path", action="store_true", help="print the folder for stock lm-eval's --include_path")
+    harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help="more tasks")
     cache = command("cache", "where the cache is and how large; --clear empties it")
     cache.add_argument("--clear", action="store_true")
     return top
+
+
+def parsed(top: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """What the words mean. Of `lm-eval` only our own options, which come first, are read; the others are in `rest`."""
+    at = len(words)
+    if words[:1] == ["lm-eval"]:
+        at = 1
+        while at < len(words) and words[at].partition("=")[0] in ("--path", "--plugin", "-h", "--help"):
+            at += 2 if words[at] == "--plugin" else 1
+    options = top.parse_args(words[:at])
+    options.rest = list(words[at:])
+    return options
 
 
 def _json(sub: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ropebench.arguments import parser, sweep_of
+from ropebench.arguments import parsed, parser, sweep_of
 from ropebench.errors import UsageError, unknown
 
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Exit codes: 0 all ok, 1 some cells failed, 2 a mistake in what was given, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser(COMMANDS)
-    options = top.parse_args(words)
+    options = parsed(top, words)
     if not options.command:
         top.print_help()
         return 2
@@ -266,6 +266,17 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     return 0
 
 
+def _lm_eval(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench import lm_harness
+
+    if options.path:
+        print(lm_harness.task_folder(options.plugins))
+        return 0
+    if not options.rest:
+        raise UsageError("lm-eval: nothing to do; see ropebench lm-eval --help, and ropebench lm-eval run --help")
+    return lm_harness.main(options.rest, options.plugins)
+
+
 def _cache(options: argparse.Namespace, words: list[str]) -> int:
     import shutil
 
@@ -275,7 +286,7 @@ def _cache(options: argparse.Namespace, words: list[str]) -> int:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
     if options.clear and folder.is_dir():
         # Only what ropebench itself puts there, never whatever else the folder holds.
-        for part in ("models", "weights", "samples"):
+        for part in ("models", "weights", "samples", "lm_eval"):
             shutil.rmtree(folder / part, ignore_errors=True)
     print(f"{folder}: {size / 1e6:,.0f} MB{' cleared' if options.clear else ''}")
     return 0
@@ -320,6 +331,7 @@ COMMANDS = {
     "report": _report,
     "leaderboard": _leaderboard,
     "show": _show,
+    "lm-eval": _lm_eval,
     "cache": _cache,
 }
 

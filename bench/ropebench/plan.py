@@ -68,7 +68,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     device = choose_device(sweep.device)
     dtype = choose_dtype(sweep.dtype, device)
     model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code)
-    geometry = _start(model, sweep.base)
+    geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
     notes: list[str] = []
     asked = [_asked(sweep, task, entry, trained, corpora, notes) for task, entry in tasks]
@@ -126,7 +126,7 @@ def factor_of(sweep: Sweep, method: Method, trained: int, target: int, length: i
     return max(1.0, target / trained), f"target={target}"
 
 
-def _start(model: ModelCard, base: str) -> RopeGeometry:
+def start_of(model: ModelCard, base: str) -> RopeGeometry:
     """The geometry that methods start from: the unscaled one, or that of the table the checkpoint ships."""
     geometry = model.geometry
     if base != "native":
@@ -150,7 +150,7 @@ def _rows(
 def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, corpora: bool, notes: list[str]) -> _Asked:
     lengths = sweep.lengths_of(entry.name)
     if lengths is None:
-        default = [max(1, int(trained * share)) for share in _SHARES]
+        default = task.default_lengths([max(1, int(trained * share)) for share in _SHARES])
         lengths = tuple(length for length in default if length >= task.minimum_length)
         if not lengths:
             _check_minimum(task, default[-1])

@@ -5,7 +5,7 @@ Everything that counts tokens counts the ids made here, so a sample's length is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropebench.errors import UsageError, unknown
@@ -65,17 +65,35 @@ class Encoder:
             ids = [*self._ids(before), *self.text(text), *self._ids(after + answer_prefix.lstrip())]
         else:
             ids = self._ids(self._rendered(text) + answer_prefix.lstrip())
+        return self._as_rendered(ids)
+
+    def markup(self, text: str) -> tuple[int, ...]:
+        """The ids of a string that somebody's code has rendered: what reads like a special token is one, and BOS stands
+        at the front by rule, or once where the string brings it along."""
+        return self._as_rendered(self._ids(text))
+
+    def _as_rendered(self, ids: list[int]) -> tuple[int, ...]:
         if self._marks_turns:
             return tuple(ids)
         return self._one_bos(ids, self.adds_bos or (self.bos == "auto" and ids[:1] == [self.bos_id]))
 
-    def _rendered(self, text: str) -> str:
-        turn = [{"role": "user", "content": text}]
+    def render(self, turns: Sequence[Mapping[str, str]], open_answer: bool = True) -> str:
+        """The chat template over `turns` (role and content). `open_answer` ends it with the assistant's header; else
+        the last turn is the beginning of an answer, and is left open."""
         # A template that prints today's date would make another prompt every day, and one that thinks first would spend
         # the answer budget on that. Templates without these variables ignore them.
         fixed = {"date_string": "26 Jul 2024", "strftime_now": lambda _: "26 Jul 2024", "enable_thinking": False}
-        rendered = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False, **fixed)
+        rendered = self.tokenizer.apply_chat_template(
+            list(turns),
+            tokenize=False,
+            add_generation_prompt=open_answer,
+            continue_final_message=not open_answer,
+            **fixed,
+        )
         return str(rendered)
+
+    def _rendered(self, text: str) -> str:
+        return self.render([{"role": "user", "content": text}])
 
     def _one_bos(self, ids: list[int], wanted: bool) -> tuple[int, ...]:
         """`ids` with exactly one leading BOS, or none."""

@@ -1,6 +1,7 @@
-"""Names to methods and tasks, through three doors: built in, a plain Python file, an entry point.
+"""Names to methods and tasks: built in, and through three doors, a plain Python file, an entry point, and lm-eval.
 
-A plug-in file is run as code when it is named; its SHA-256 becomes part of every cell that uses it.
+A plug-in file is run as code when it is named; its SHA-256 becomes part of every cell that uses it. lm-eval's tasks are
+looked up when one is asked for (`lm_eval:NAME`, and `lm_eval/NAME` as records call it), and are not listed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ropebench.methods import ALIASES, Method
 from ropebench.task import Task, with_params
 
 _GROUPS = {"method": "ropebench.methods", "task": "ropebench.tasks"}
+_LM_EVAL = ("lm_eval:", "lm_eval/")
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,35 @@ class Registry:
         name = ALIASES.get(name, name) if kind == "method" else name
         if (kind, name) in self.broken:
             raise UsageError(f"{kind} {name!r} is installed but broken: {self.broken[kind, name]}")
+        if kind == "task" and name.startswith(_LM_EVAL) and (kind, name) not in self.entries:
+            self._open_lm_eval(name)
         if (kind, name) not in self.entries:
             names = [entry.name for entry in self.of(kind)] + (list(ALIASES) if kind == "method" else [])
             raise unknown(kind, name, names, f"see ropebench list {kind}s")
         return self.entries[kind, name]
 
     def expanded(self, kind: str, word: str) -> list[str]:
-        """A word for a family (`ruler`, with parameters or without) as one word per member (`ruler/vt` …); any other
-        word as it is."""
+        """A word for a family (`ruler`, with parameters or without), or for one or more of lm-eval's tasks, as one word
+        per member (`ruler/vt` …); any other word as it is."""
+        if kind == "task" and word.strip().startswith(_LM_EVAL):
+            return self._open_lm_eval(word)
         name, colon, params = word.strip().partition(":")
         members = [entry.name for entry in self.of(kind) if entry.name.startswith(f"{name}/")]
         if not name or (kind, name) in self.entries or not members:
             return [word]
         return [f"{member}{colon}{params}" for member in members]
+
+    def _open_lm_eval(self, word: str) -> list[str]:
+        """Register what a word for lm-eval's tasks stands for; returns a word for each. They are made anew for each
+        word, so the same one again is no second definition."""
+        from ropebench.lm_harness import found
+
+        entries, words = found(word)
+        for entry in entries:
+            known = self.entries.get((entry.kind, entry.name))
+            if known is None or (known.origin, known.code) != (entry.origin, entry.code):
+                self.add(entry)
+        return words
 
     def build(self, kind: str, word: str) -> tuple[Any, Entry]:
         """An instance from a word such as `yarn:beta_fast=16:attention_factor=1.0`."""

@@ -117,6 +117,10 @@ class Task:
         """Metric values of one sample, by name; a derived metric has none, another may be left out."""
         raise TypeError(f"task {self.name!r} does not define score()")
 
+    def default_lengths(self, usual: Sequence[int]) -> Sequence[int]:
+        """The lengths where none are asked for, out of the usual ones, which rise."""
+        return usual
+
     def resolved(self, lengths: Sequence[int]) -> Task:
         """The task with defaults that depend on the sweep filled in (such as a document filter = longest length)."""
         return self
