@@ -8,10 +8,9 @@ tokens is not given. `--model ropebench` takes the ids, and has neither limit.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -23,19 +22,16 @@ from lm_eval.config.task import TaskConfig
 from lm_eval.filters import build_filter_ensemble
 
 from ropebench.corpus import open_corpus
-from ropebench.errors import UsageError, unknown
+from ropebench.errors import UsageError
 from ropebench.lm_harness.spelling import Likelihood, Spelled, as_lm_eval_encodes, spelled, spelled_pair
-from ropebench.lm_harness.window import max_length_of, tokenizer_of
+from ropebench.lm_harness.window import checked, lengths_of, max_length_of, tokenizer_of
 from ropebench.outcome import prompt_sha256
 from ropebench.prompt import Encoder
 from ropebench.record import digest
 from ropebench.registry import Registry
-from ropebench.sweep import length_of
 from ropebench.task import Example, Output, Task
 
 log = logging.getLogger(__name__)
-
-OWN = ("max_seq_lengths", "lengths", "n", "docs", "seed", "bos")  # keys of --metadata that are ours
 
 
 class RopebenchTask(LmEvalTask):  # type: ignore[misc]
@@ -57,7 +53,8 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
         self.chat = False
         self.VERSION = self.task.version
         self.OUTPUT_TYPE = config.get("output_type", "generate_until")
-        self._config = TaskConfig(task=config["task"], output_type=self.OUTPUT_TYPE, num_fewshot=0, metadata=given)
+        self._config = TaskConfig(task=config["task"], num_fewshot=0, metadata=given, generation_kwargs={"until": []})
+        self._config.output_type = self.OUTPUT_TYPE
         self._config.generation_kwargs = {}  # what --gen_kwargs add to an example's own
         self._filters = [build_filter_ensemble("none", [["take_first", None]])]
         self._instances: list[Instance] | None = None
@@ -247,38 +244,11 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
 
 
 def exp_of_mean(values: Sequence[float]) -> float:
-    """Perplexity: exp of the mean over documents."""
-    return math.exp(sum(values) / len(values))
-
-
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`--metadata`, which also holds the model's arguments, so that a word of ours can only be told from theirs by
-    being misspelled. Raises UsageError for one that is."""
-    for name in given:
-        if name not in OWN and difflib.get_close_matches(name, OWN, 1, 0.9):
-            raise unknown("key in --metadata:", name, OWN)
-    return dict(given)
-
-
-def lengths_of(task: Task, given: Mapping[str, Any]) -> tuple[int, ...]:
-    """The lengths asked for in `--metadata`, else the model's window. Raises UsageError for one that is below the
-    task's minimum, or above the window, where lm-eval would cut."""
-    asked = given.get("max_seq_lengths", given.get("lengths"))
-    window = max_length_of(given, None)
-    words = [window] if asked is None else asked.split(",") if isinstance(asked, str) else asked
-    lengths = tuple(dict.fromkeys(length_of(word) for word in (words if isinstance(words, Iterable) else [words])))
-    for length in lengths:
-        if length < task.minimum_length:
-            raise UsageError(
-                f"length {length} is below the minimum of task {task.name!r} ({task.minimum_length} tokens)"
-                + ("; give max_seq_lengths in --metadata, and max_length in --model_args" if asked is None else "")
-            )
-        if length > window:
-            raise UsageError(
-                f"length {length} of task {task.name!r}: the model's window is {window}, and lm-eval would cut the "
-                f"prompt's beginning off; add max_length={max(lengths)} to --model_args"
-            )
-    return lengths
+    """Perplexity: exp of the mean over documents; infinity beyond floating point."""
+    try:
+        return math.exp(sum(values) / len(values))
+    except OverflowError:
+        return math.inf
 
 
 def by_totals(task: Task, example: Example, text: str, totals: Sequence[float]) -> dict[str, float]:

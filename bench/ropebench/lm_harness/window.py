@@ -1,17 +1,22 @@
-"""Which tokenizer and which window the model at hand has, out of the arguments that lm-eval hands to a task."""
+"""Which tokenizer, which window and which lengths: what lm-eval hands to a task, `--metadata` and the model's arguments
+in one mapping."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from ropebench.aliases import aliases
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, unknown
 from ropebench.lm_harness.setting import ModelArguments, Setting
 from ropebench.model import load_tokenizer
 from ropebench.sweep import length_of
+from ropebench.task import Task
+
+OWN = ("max_seq_lengths", "lengths", "n", "docs", "seed", "bos")  # keys of --metadata that are ours
 
 _WINDOWS = ("max_length", "max_model_len")  # Hugging Face and ours; vLLM
 
@@ -41,8 +46,8 @@ def tokenizer_of(given: Mapping[str, Any]) -> Any:
     named = given.get("tokenizer") or given.get("pretrained")
     if named is None:
         raise UsageError(
-            "ropebench's tasks measure prompts by the model's tokenizer: give --metadata tokenizer=NAME (in Python, with "
-            "a model that is made already: metadata={'tokenizer': …, 'max_length': …})"
+            "ropebench's tasks measure prompts by the model's tokenizer: give --metadata tokenizer=NAME (in Python: "
+            "metadata={'tokenizer': …, 'max_length': …})"
         )
     if not isinstance(named, str):
         return named
@@ -92,3 +97,33 @@ def _config_window(name: str | None, revision: str, trust: bool) -> int:
 
     config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=trust)
     return int(resolve_max_length(config, None, default=0))
+
+
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`--metadata`, which also holds the model's arguments, so that a word of ours can only be told from theirs by
+    being misspelled. Raises UsageError for one that is."""
+    for name in given:
+        if name not in OWN and difflib.get_close_matches(name, OWN, 1, 0.9):
+            raise unknown("key in --metadata:", name, OWN)
+    return dict(given)
+
+
+def lengths_of(task: Task, given: Mapping[str, Any]) -> tuple[int, ...]:
+    """The lengths asked for in `--metadata`, else the model's window. Raises UsageError for one that is below the
+    task's minimum, or above the window, where lm-eval would cut."""
+    asked = given.get("max_seq_lengths", given.get("lengths"))
+    window = max_length_of(given, None)
+    words = [window] if asked is None else asked.split(",") if isinstance(asked, str) else asked
+    lengths = tuple(dict.fromkeys(length_of(word) for word in (words if isinstance(words, Iterable) else [words])))
+    for length in lengths:
+        if length < task.minimum_length:
+            raise UsageError(
+                f"length {length} is below the minimum of task {task.name!r} ({task.minimum_length} tokens)"
+                + ("; give max_seq_lengths in --metadata, and max_length in --model_args" if asked is None else "")
+            )
+        if length > window:
+            raise UsageError(
+                f"length {length} of task {task.name!r}: the model's window is {window}, and lm-eval would cut the "
+                f"prompt's beginning off; add max_length={max(lengths)} to --model_args"
+            )
+    return lengths
