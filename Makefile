@@ -19,7 +19,7 @@ help:  ## this list
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "Installing ropebench and what it needs into .venv (the first time this takes minutes) ..."
 	@$(PIP) torch
-	@$(PIP) -e '.[dev,gguf]'
+	@$(PIP) -e '.[dev,gguf,lm-eval]'
 	@touch $@
 
 setup: .venv/.ready  ## install into .venv

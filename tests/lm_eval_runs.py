@@ -60,7 +60,9 @@ def measured(tmp_path: Path, model: str, task: str, **sweep: Any) -> tuple[list[
     out = writer(tmp_path / f"results-{len(list(tmp_path.iterdir()))}")
     records = run_cells(plan.cells, loaded, Stored(), out)
     (file,) = out.folder.glob("*.samples.jsonl")
-    return records, [json.loads(line) for line in file.read_text().splitlines()]
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    order = [record["cell_id"] for record in records]
+    return records, sorted(rows, key=lambda row: (order.index(row["cell_id"]), row["index"]))
 
 
 def task_files(where: Path, **changes: dict[str, Any]) -> Path:

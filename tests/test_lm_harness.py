@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,10 @@ def test_our_model_on_our_tasks_is_ropebench_run(tmp_path: Path, name: str, task
     )
     yaml = tmp_path / "mine"
     yaml.mkdir()
-    plain = (task_folder() / f"{lm_eval_name(task.partition(':')[0])}.yaml").read_text()
-    was = json.dumps(task.partition(":")[0])
-    (yaml / "mine.yaml").write_text(plain.replace(f"ropebench: {was}", f"ropebench: {json.dumps(task)}"))
+    shipped = task_folder() / f"{lm_eval_name(task.partition(':')[0])}.yaml"
+    (yaml / "mine.yaml").write_text(f"include: {shipped}\ntask: mine\nropebench: {task}\n")
     arguments = {"pretrained": model, "method": sweep["methods"][0], "factor": sweep["factor"], **ARGUMENTS}
-    called = lm_eval_name(task.partition(":")[0])
+    called = "mine"
     results = evaluated("ropebench", arguments, [called], include=yaml, metadata=ASKED)
     theirs = rows_of(results, called)
     lengths = {record["cell_id"]: record["condition"]["length"] for record in records}

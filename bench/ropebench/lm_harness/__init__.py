@@ -29,7 +29,10 @@ TESTED = "0.4.13"
 def require() -> None:
     """Raise UsageError where lm-eval is not installed."""
     if find_spec("lm_eval") is None:
-        raise UsageError(f"lm-eval is not installed; get it with: pip install 'lm_eval=={TESTED}' 'accelerate>=1.1'")
+        raise UsageError(
+            f"lm-eval is not installed; get it with: pip install 'lm_eval=={TESTED}' 'accelerate>=1.1' (or, for "
+            "ropebench from its folder: pip install '.[lm-eval]')"
+        )
 
 
 def main(words: Sequence[str], plugins: Sequence[str] = ()) -> int:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -95,8 +94,8 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
             budget, stop = greedy(given, f"task {request.task_name}")
             ids = context.ids if isinstance(context, Spelled) else self.encoder.markup(context)
             self._check(len(ids) + budget, request, f"a prompt of {len(ids)} tokens and {budget} for its answer")
-            with self._engine(len(ids) + budget) as engine:
-                text, new = engine.generate(ids, budget, stop)
+            with self._table(len(ids) + budget):
+                text, new = self.engine.generate(ids, budget, stop, self._static)
             answers.append(Spelled(text, new))
             self.cache_hook.add_partial("generate_until", (context, given), answers[-1])
         return answers
@@ -120,14 +119,15 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
         answers: list[tuple[float, bool]] = []
         begun: dict[tuple[int, ...], list[int]] = {}  # greedy continuations of contexts, as far as they were needed
         for name, context, continuation in tqdm(requests, disable=disable_tqdm, desc="ropebench: likelihood"):
-            with self._engine(min(len(context) + len(continuation), self.max_length)) as engine:
-                nll = engine.nll([*context, *continuation])[len(context) - 1 :]
+            with self._table(min(len(context) + len(continuation), self.max_length)):
+                # Held, since the next one is often another continuation of the same context.
+                nll = self.engine.nll([*context, *continuation], True, self._static)[len(context) - 1 :]
                 # More than half of the probability: nothing is likelier. Else one token, and the rest if it is right.
                 same = bool((nll < math.log(2)).all())
                 for tokens in () if same else (1, len(continuation)):
                     known = begun.get(tuple(context), [])
                     if len(known) < tokens and known == continuation[: len(known)]:
-                        known = begun[tuple(context)] = list(engine.generate(context, tokens)[1])
+                        known = begun[tuple(context)] = list(self.engine.generate(context, tokens, (), self._static)[1])
                     same = known[: len(continuation)] == continuation
             answers.append(Likelihood((-float(nll.sum(dtype="float64")), same), map(float, nll)))
             if name is not None:
@@ -143,8 +143,8 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
             windows = get_rolling_token_windows(self.encoder.text(text), self.prefix_token_id, self.max_length, 1)
             total = 0.0
             for before, scored in map(make_disjoint_window, windows):
-                with self._engine(self.max_length) as engine:
-                    nll = engine.nll([*before, *scored])[len(before) - 1 :]
+                with self._table(self.max_length):
+                    nll = self.engine.nll([*before, *scored], False, self._static)[len(before) - 1 :]
                 total -= float(nll.sum(dtype="float64"))
             totals.append(total)
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
@@ -157,11 +157,14 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
                 f"nothing is cut: give a larger --model_args max_length, or leave the document out (--samples)"
             )
 
-    @contextmanager
-    def _engine(self, length: int) -> Iterator[Engine]:
-        """The engine under the table for a sequence of this length; one of its own where tables differ by length."""
-        with applied(self.loaded.model, self.setting.table(length if self.setting.varies else self.max_length)):
-            yield Engine(self.loaded.model, self.encoder) if self.setting.varies else self.engine
+    @property
+    def _static(self) -> bool:
+        """Whether what was computed for one text may be used for the next: not where tables differ by length."""
+        return not self.setting.varies
+
+    def _table(self, length: int) -> Any:
+        """The context in which the table for a sequence of this length is live."""
+        return applied(self.loaded.model, self.setting.table(self.max_length if self._static else length))
 
 
 def greedy(given: Mapping[str, Any], where: str) -> tuple[int, tuple[str, ...]]:
