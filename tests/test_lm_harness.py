@@ -33,16 +33,30 @@ def test_every_registered_task_is_there_once() -> None:
     assert {"ropebench_niah", "ropebench_ruler_vt", "ropebench_arithmetic_copy", "ropebench_proofpile"} <= written
 
 
+def plug_in(where: Path, more: int = 0) -> str:
+    """The plug-in task of test_registry, whose samples are `more` tokens longer than asked."""
+    source = Path(__file__).with_name("test_registry.py").read_text().split("TASK = '''")[1].split("'''")[0]
+    file = where / "mine.py"
+    file.write_text(source.replace("length + 1", f"length + {1 + more}"))
+    return str(file)
+
+
 def test_a_plug_in_task_is_there_too_and_makes_another_folder(tmp_path: Path) -> None:
-    source = Path(__file__).with_name("test_registry.py").read_text()
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(source.split("TASK = '''")[1].split("'''")[0])
-    folder_with = task_folder([str(plugin)])
-    assert (folder_with / "ropebench_zeros.yaml").is_file()
-    assert folder_with != task_folder()
-    results = evaluated("ropebench", {"pretrained": folder(), **ARGUMENTS}, ["ropebench_zeros"], include=folder_with,
-                        metadata={"n": 2, "max_seq_lengths": [300]})  # fmt: skip
+    with_it = task_folder([plug_in(tmp_path)])
+    assert (with_it / "ropebench_zeros.yaml").is_file()
+    assert with_it != task_folder()
+    asked = {"n": 2, "max_seq_lengths": [300]}
+    results = evaluated(
+        "ropebench", {"pretrained": folder(), **ARGUMENTS}, ["ropebench_zeros"], include=with_it, metadata=asked
+    )
     assert results["n-samples"]["ropebench_zeros"]["effective"] == 2
+
+
+def test_a_sample_that_is_longer_than_it_should_be_is_not_cut(tmp_path: Path) -> None:
+    longer = task_folder([plug_in(tmp_path, 20)])
+    arguments = {"pretrained": folder(), "max_length": 310}
+    with pytest.raises(UsageError, match="sample 0 takes 320 tokens, but the model's window is 310"):
+        evaluated("hf", arguments, ["ropebench_zeros"], include=longer, metadata={"n": 1, "max_seq_lengths": [300]})
 
 
 @pytest.mark.parametrize(
