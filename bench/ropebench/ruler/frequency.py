@@ -45,7 +45,9 @@ def shuffled(words: Sequence[str], often: int, seldom: int, rng: Random) -> list
     return drawn
 
 
-def common_words_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int) -> Iterator[Example]:
+def common_words_examples(
+    name: str, layout: str, length: int, encoder: Encoder, seed: int, start: int
+) -> Iterator[Example]:
     """The samples of common words extraction; see `ropebench.ruler` for what they promise."""
 
     def shuffler(i: int, part: str) -> Random:
@@ -77,7 +79,7 @@ def common_words_examples(name: str, layout: str, length: int, encoder: Encoder,
 
         return Draft(tuple(words[:COMMON]), CWE.answer_prefix, _LEAST_WORDS, most, extra, render)
 
-    return stream(name, length, encoder, CWE.new_tokens, draft)
+    return stream(name, length, encoder, CWE.new_tokens, draft, start)
 
 
 def _numbers(encoder: Encoder, items: int) -> NDArray[np.int64]:
@@ -117,7 +119,9 @@ def coded_words(rng: Random, number: int) -> list[str]:
     return list(found)
 
 
-def frequent_words_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int) -> Iterator[Example]:
+def frequent_words_examples(
+    name: str, layout: str, length: int, encoder: Encoder, seed: int, start: int
+) -> Iterator[Example]:
     """The samples of frequent words extraction; see `ropebench.ruler` for what they promise."""
 
     def draft(i: int, length: int) -> Draft:
@@ -146,4 +150,4 @@ def frequent_words_examples(name: str, layout: str, length: int, encoder: Encode
             render,
         )
 
-    return stream(name, length, encoder, FWE.new_tokens, draft)
+    return stream(name, length, encoder, FWE.new_tokens, draft, start)

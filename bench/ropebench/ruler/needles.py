@@ -103,7 +103,14 @@ class Hay:
 
 
 def needle_examples(
-    name: str, setting: Setting, layout: Layout, length: int, encoder: Encoder, seed: int, corpus: Corpus | None
+    name: str,
+    setting: Setting,
+    layout: Layout,
+    length: int,
+    encoder: Encoder,
+    seed: int,
+    corpus: Corpus | None,
+    start: int,
 ) -> Iterator[Example]:
     """The samples of a needle task; see `ropebench.ruler` for what they promise."""
     hay = _essays(name, layout, length, encoder, seed, corpus) if setting.haystack == "essay" else None
@@ -114,7 +121,7 @@ def needle_examples(
         straw = hay(i, length) if hay else _lines(name, setting, asks, length, encoder, seed, i)
         return _draft(name, layout, asks, straw, seed, i, least=1 if hay else len(asks.needles))
 
-    return stream(name, length, encoder, NIAH.new_tokens, draft)
+    return stream(name, length, encoder, NIAH.new_tokens, draft, start)
 
 
 def _essays(

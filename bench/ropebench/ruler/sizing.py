@@ -131,9 +131,11 @@ def stream(
     encoder: Encoder,
     new_tokens: int,
     draft: Callable[[int, int], Draft | None],
+    start: int,
     alike: bool = True,
 ) -> Iterator[Example]:
-    """Samples of `length` tokens: prompt and answer budget. `draft(i, length)` is sample i, None after the last one.
+    """Samples of `length` tokens (prompt and answer budget), from number `start` on. `draft(i, length)` is sample i,
+    None after the last one.
 
     Raises UsageError with the smallest length that works when `length` is too short: for any of the first samples, or,
     where they are not `alike` (documents of all sizes), for all of them. A single sample that does not fit is skipped
@@ -147,7 +149,7 @@ def stream(
         if budget < (max(needs) if alike else min(needs)):
             smallest = _smallest(draft, max(needs) + new_tokens, encoder, new_tokens)
             raise UsageError(f"{name}: length {length} is too short; the smallest that works is {smallest}")
-    for i in count():
+    for i in count(start):
         drawn = draft(i, length)
         if drawn is None:
             return
