@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from functools import cache
 from importlib import util
 from pathlib import Path
 from random import Random
@@ -18,9 +20,9 @@ from ropebench.ruler.depth import GRID, even_depths
 from ropebench.ruler.frequency import counts, numbered
 from ropebench.ruler.needles import Setting, question
 from ropebench.ruler.prompts import CWE, FWE, NEEDLE, NIAH, QA, VT, singular
-from ropebench.ruler.scoring import cleaned, match_all, match_part
+from ropebench.ruler.scoring import cleaned, family_label, match_all, match_part
 from ropebench.ruler.words import PAIRS, distinct_words, single_words, word_pair
-from ropebench.task import Example, Output
+from ropebench.task import Example, Output, Task
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,37 @@ def test_any_accepted_answer_counts_in_full_and_unrelated_text_not_at_all() -> N
     assert [match_all(text, ["4831276"]) for text in ("4831276", "the rain")] == [1, 0]
 
 
+@cache
+def member(name: str) -> Task:
+    task: Task = Registry.load().entry("task", f"ruler/{name}").cls()
+    return task
+
+
+SCORED = json.loads((Path(__file__).with_name("data") / "ruler" / "scoring.json").read_text(encoding="utf-8"))
+MEMBER = {
+    "niah": "niah_multiquery",
+    "variable_tracking": "vt",
+    "common_words_extraction": "cwe",
+    "freq_words_extraction": "fwe",
+    "qa": "qa_1",
+}
+
+
+@pytest.mark.parametrize("case", SCORED, ids=range(len(SCORED)))
+def test_scores_are_those_that_nvidias_own_files_gave(case: dict[str, Any]) -> None:
+    made = [cleaned(prediction) for prediction in case["predictions"]]
+    assert made == case["cleaned"]
+    assert sum(not prediction for prediction in made) == case["empty"]
+    scorer = string_match_part if case["task"] == "qa" else string_match_all
+    assert scorer(made, case["references"]) == case["score"]
+    task = member(MEMBER[case["task"]])
+    scores = [
+        task.score(Example(targets=tuple(wanted)), Output(prediction))["score"]
+        for prediction, wanted in zip(case["predictions"], case["references"], strict=True)
+    ]
+    assert round(sum(scores) / len(scores) * 100, 2) == case["score"]
+
+
 @pytest.mark.parametrize(
     "raw, clean",
     [
@@ -162,6 +195,18 @@ def test_a_length_score_is_the_plain_mean_of_13_or_blank() -> None:  # fault 30
     scores = {name: float(i) for i, name in enumerate(TASKS)}
     assert length_score(scores) == 6.0
     assert length_score({name: scores[name] for name in TASKS[:12]}) is None
+
+
+def test_the_familys_label_carries_corpus_and_variant() -> None:
+    bare = [f"ruler/{name}" for name in TASKS]
+    assert family_label(bare) == "ruler"
+    prose = [label + "[essays@1]" * (n in (1, 2, 3, 6, 7)) for n, label in enumerate(bare)]
+    assert family_label(prose) == family_label(reversed(prose)) == "ruler[essays@1]"
+    assert family_label([f"{label}:nvidia" for label in bare]) == "ruler:nvidia"
+    assert family_label(["ruler/vt:nvidia", "ruler/niah_single_2:nvidia[a:b]"]) == "ruler:nvidia[a:b]"
+    for mixed in ([*prose, "ruler/niah_single_2[other]"], ["ruler/vt", "ruler/cwe:nvidia"], ["niah:number"], []):
+        with pytest.raises(ValueError, match=r"ruler|niah"):
+            family_label(mixed)
 
 
 # Words, depths, counts

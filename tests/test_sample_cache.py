@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fakes
-from counted import Counted, Plain, Words, fresh, kept, name
+from counted import WORDS, Counted, Plain, Words, fresh, kept, name
 from ropebench import sample_cache
 from ropebench.corpus import Corpus, Document, open_corpus
 from ropebench.prompt import Encoder

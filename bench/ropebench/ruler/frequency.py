@@ -126,7 +126,8 @@ def frequent_words_examples(
 
     def draft(i: int, length: int) -> Draft:
         ranks = max(length // 50, 4)
-        seen = int((counts(2 * length, ranks) > 0).sum())  # the others never stand in the text
+        most = max(2 * length, _LEAST_CODED)
+        seen = int((counts(most, ranks) > 0).sum())  # the others never stand in the text
         words = coded_words(Random(f"{name} words {seed} {i}"), seen)
         tokens = added_tokens(encoder, [" " + word for word in words])
         answers = words[_RANKS]
@@ -145,7 +146,7 @@ def frequent_words_examples(
             tuple(answers),
             FWE.answer_prefix,
             _LEAST_CODED,
-            max(2 * length, _LEAST_CODED),
+            most,
             lambda units: size(units) - size(_LEAST_CODED),
             render,
         )

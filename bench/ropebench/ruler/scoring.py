@@ -1,9 +1,13 @@
-"""RULER's scorers and the summary over lengths, as `scripts/eval` of NVIDIA/RULER @ c3f5e3b computes them."""
+"""RULER's scorers and the summary over lengths, as `scripts/eval` of NVIDIA/RULER @ c3f5e3b computes them.
+
+From task scores to a row of a table: `length_score` of the 13 at each length, `length_summary` of these over lengths,
+and `family_label` for what it is called. Nothing here knows a model or a DataFrame.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -59,10 +63,33 @@ def _percent(
 
 
 def length_score(scores: Mapping[str, float]) -> float | None:
-    """The score of a length: the plain mean of its 13 task scores; None while one is missing."""
+    """The score of a length: the plain mean of its 13 task scores (by task name, all in one unit); None while one is
+    missing."""
     if len(scores) > NUMBER_OF_TASKS:
         raise ValueError(f"{len(scores)} task scores for one length; RULER has {NUMBER_OF_TASKS}")
     return sum(scores.values()) / NUMBER_OF_TASKS if len(scores) == NUMBER_OF_TASKS else None
+
+
+_LABEL = re.compile(r"ruler/\w+(?::(?P<variant>[^\[\]]+))?(?:\[(?P<corpus>.+)\])?")
+
+
+def family_label(labels: Iterable[str]) -> str:
+    """What the mean of the tasks is called, from their labels: `ruler`, with their variant and the corpus of those that
+    have prose in their haystack.
+
+    Raises ValueError where there is no label, or tasks of several variants or corpora: these have no mean.
+
+    >>> family_label(["ruler/vt", "ruler/niah_single_2[python-docs-3.11.7]"])
+    'ruler[python-docs-3.11.7]'
+    """
+    given = list(labels)
+    found = [_LABEL.fullmatch(label) for label in given]
+    variants = {match["variant"] for match in found if match}
+    corpora = {match["corpus"] for match in found if match} - {None}
+    if None in found or len(variants) != 1 or len(corpora) > 1:
+        raise ValueError(f"no ruler score has these parts: {', '.join(given) or 'none'}")
+    variant, corpus = variants.pop(), next(iter(corpora), None)
+    return "ruler" + (f":{variant}" if variant else "") + (f"[{corpus}]" if corpus else "")
 
 
 @dataclass(frozen=True)
@@ -77,8 +104,11 @@ class LengthSummary:
 
 
 def length_summary(scores: Mapping[int, float], threshold: float = EFFECTIVE) -> LengthSummary:
-    """The summary of one model's length scores, by length in tokens. Scores and threshold in the same unit (percent
-    with the default).
+    """The summary of one model's length scores, by length in tokens. Scores and threshold in the same unit: percent
+    with the default; `threshold=EFFECTIVE / 100` for scores of 0–1.
+
+    The effective length is the longest at or above the threshold, as the original takes it, also where a shorter one is
+    below. Raises ValueError where there is no score.
 
     >>> length_summary({4096: 96.5, 8192: 95.8, 16384: 95.4, 32768: 94.8, 65536: 88.4, 131072: 66.6}).effective_length
     65536
