@@ -210,7 +210,10 @@ class _Kept:
 
 def _make_room(folder: Path) -> None:
     """Remove what was not used for longest until the files are within `LIMIT`."""
-    files = [(file.stat(), file) for file in folder.iterdir()]
+    files = []
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process makes room too
+            files.append((file.stat(), file))
     size = sum(about.st_size for about, _ in files)
     for about, file in sorted(files, key=lambda entry: entry[0].st_mtime):
         if size <= LIMIT:

@@ -91,4 +91,4 @@ def chain_examples(name: str, layout: str, length: int, encoder: Encoder, seed: 
         most = max(length // 2, _LINES)
         return Draft(tuple(variables), prefix, _LINES, most, lambda units: (units - _LINES) * line, render)
 
-    return stream(name, length, encoder, VT.new_tokens, draft, start)
+    return stream(name, length, encoder, VT.new_tokens, draft, start=start)

@@ -79,7 +79,7 @@ def common_words_examples(
 
         return Draft(tuple(words[:COMMON]), CWE.answer_prefix, _LEAST_WORDS, most, extra, render)
 
-    return stream(name, length, encoder, CWE.new_tokens, draft, start)
+    return stream(name, length, encoder, CWE.new_tokens, draft, start=start)
 
 
 def _numbers(encoder: Encoder, items: int) -> NDArray[np.int64]:
@@ -151,4 +151,4 @@ def frequent_words_examples(
             render,
         )
 
-    return stream(name, length, encoder, FWE.new_tokens, draft, start)
+    return stream(name, length, encoder, FWE.new_tokens, draft, start=start)

@@ -122,7 +122,7 @@ def needle_examples(
         straw = hay(i, length) if hay else _lines(name, setting, asks, length, encoder, seed, i)
         return _draft(name, layout, asks, straw, seed, i, least=1 if hay else len(asks.needles))
 
-    return stream(name, length, encoder, NIAH.new_tokens, draft, start)
+    return stream(name, length, encoder, NIAH.new_tokens, draft, start=start)
 
 
 def _essays(name: str, layout: Layout, encoder: Encoder, seed: int, corpus: Corpus | None) -> Callable[[int, int], Hay]:

@@ -55,7 +55,7 @@ def question_examples(
     def draft(i: int, length: int) -> Draft | None:
         return _draft(name, layout, length, encoder, seed, i, order[i], data) if i < len(order) else None
 
-    return stream(name, length, encoder, QA.new_tokens, draft, start, alike=False)
+    return stream(name, length, encoder, QA.new_tokens, draft, alike=False, start=start)
 
 
 def _others(asks: Question, documents: int, rng: Random) -> Iterator[int]:

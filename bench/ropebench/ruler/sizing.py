@@ -131,8 +131,8 @@ def stream(
     encoder: Encoder,
     new_tokens: int,
     draft: Callable[[int, int], Draft | None],
-    start: int,
     alike: bool = True,
+    start: int = 0,
 ) -> Iterator[Example]:
     """Samples of `length` tokens (prompt and answer budget), from number `start` on. `draft(i, length)` is sample i,
     None after the last one.
