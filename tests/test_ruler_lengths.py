@@ -105,7 +105,8 @@ def test_a_short_length_fits_or_names_the_smallest_that_works(name: str, coder: 
 @pytest.mark.parametrize("coder", ENCODERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_short_length_fits_or_names_the_smallest_that_works(name: str, coder: str) -> None:  # fault 31
-    check(name, coder, range(1, 601, 70 if coder == "nine for a letter" else 7))
+    step = 7 if coder in ("bpe-bos", "word", "chat", "a letter each") else 70
+    check(name, coder, range(1, 601, step))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "qa_" not in name])  # whose documents are of all sizes
