@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,9 +60,9 @@ def test_the_second_run_is_ten_times_faster(folder: Path) -> None:  # fault 34
     task, encoder = Registry.load().build("task", "ruler/niah_multikey_2")[0], Encoder(fakes.tokenizer())
     seconds = []
     for _ in range(2):
-        began = perf_counter()
+        began = process_time()
         found = kept(task, 20, 4096, encoder)
-        seconds.append(perf_counter() - began)
+        seconds.append(process_time() - began)
         assert len(found) == 20
     assert seconds[1] < seconds[0] / 10
 
@@ -105,6 +105,7 @@ def test_a_real_tokenizer_is_told_by_its_content() -> None:
     assert len(set(names)) == 4
     assert name(encoder=Encoder(fakes.tokenizer("bpe"))) == names[0]
     more = fakes.tokenizer("bpe")
+    assert name(encoder=Encoder(more)) == names[0]
     more.add_tokens(["thing"])
     assert name(encoder=Encoder(more)) != names[0]
     assert name(encoder=Encoder(fakes.tokenizer("bpe"), chat=True)) != names[0]
@@ -183,6 +184,6 @@ def test_every_field_of_an_example_and_a_window_is_kept() -> None:
     for part, bare in ((made, empty), (made.windows[0], Window(()))):
         assert all(getattr(part, f.name) != getattr(bare, f.name) for f in dataclasses.fields(part) if f.name != "skip")
     for example in (*fresh(Counted(), 3), empty):
-        packed = sample_cache._packed(example)
+        packed = sample_cache._packed(7, example)
         assert packed is not None
-        assert sample_cache._unpacked(packed) == example
+        assert sample_cache._unpacked(packed) == (7, example)

@@ -169,10 +169,13 @@ class _Kept:
         try:
             with self.path.open("rb") as handle:
                 handle.seek(at)
-                return _unpacked(handle.read(size))
-        except (OSError, ValueError, TypeError, KeyError, zlib.error):  # damaged, or gone meanwhile
+                number, example = _unpacked(handle.read(size))
+            if number != index:
+                raise ValueError(number)
+        except (OSError, ValueError, TypeError, KeyError, zlib.error):  # damaged, or another file meanwhile
             del self.known[index]
             raise KeyError(index) from None
+        return example
 
     def _look(self) -> None:
         """Note what has come to the file since, up to its last whole line."""
@@ -193,7 +196,7 @@ class _Kept:
 
     def write(self, index: int, example: Example | None) -> None:
         """Append a sample (None: the end of the stream), unless it would not come back as it is."""
-        packed = _packed(example) if self.written is not False else None
+        packed = _packed(index, example) if self.written is not False else None
         if packed is None:
             return
         try:
@@ -222,8 +225,9 @@ def _make_room(folder: Path) -> None:
         size -= about.st_size
 
 
-def _packed(example: Example | None) -> bytes | None:
-    """One line's payload; None for a sample that JSON does not give back exactly (a tuple in its meta, say)."""
+def _packed(index: int, example: Example | None) -> bytes | None:
+    """One line's payload, which holds the index too; None for a sample that JSON does not give back exactly (a tuple in
+    its meta, say)."""
     value = None
     if example is not None:
         if len(example.ids) + sum(len(window.ids) for window in example.windows) > _MOST_IDS:
@@ -231,16 +235,17 @@ def _packed(example: Example | None) -> bytes | None:
         value = {f.name: getattr(example, f.name) for f in fields(Example)}
         value["windows"] = [{f.name: getattr(window, f.name) for f in fields(Window)} for window in example.windows]
     try:
-        packed = b64encode(zlib.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 1))
+        text = json.dumps([index, value], separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError):
         return None
-    return packed if repr(_unpacked(packed)) == repr(example) else None
+    packed = b64encode(zlib.compress(text.encode(), 1))
+    return packed if repr(_unpacked(packed)) == repr((index, example)) else None
 
 
-def _unpacked(packed: bytes) -> Example | None:
-    value = json.loads(zlib.decompress(b64decode(packed, validate=True)))
+def _unpacked(packed: bytes) -> tuple[int, Example | None]:
+    index, value = json.loads(zlib.decompress(b64decode(packed, validate=True)))
     if value is None:
-        return None
+        return index, None
     windows = tuple(Window(**{**window, "ids": tuple(window["ids"])}) for window in value.pop("windows"))
     lists = {name: tuple(value[name]) for name in ("ids", "targets", "stop")}
-    return Example(**{**value, **lists}, windows=windows)
+    return index, Example(**{**value, **lists}, windows=windows)
