@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from importlib import util
 from pathlib import Path
@@ -207,6 +209,12 @@ def test_the_familys_label_carries_corpus_and_variant() -> None:
     for mixed in ([*prose, "ruler/niah_single_2[other]"], ["ruler/vt", "ruler/cwe:nvidia"], ["niah:number"], []):
         with pytest.raises(ValueError, match=r"ruler|niah"):
             family_label(mixed)
+
+
+def test_scores_and_summary_load_no_model_and_no_data_frame() -> None:
+    code = "import ropebench.ruler, sys; print({'numpy', 'pandas', 'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "set()"
 
 
 # Words, depths, counts
