@@ -22,7 +22,7 @@ from ropebench.ruler.depth import GRID, even_depths
 from ropebench.ruler.frequency import counts, numbered
 from ropebench.ruler.needles import Setting, question
 from ropebench.ruler.prompts import CWE, FWE, NEEDLE, NIAH, QA, VT, singular
-from ropebench.ruler.scoring import cleaned, family_label, match_all, match_part
+from ropebench.ruler.scoring import cleaned, match_all, match_part
 from ropebench.ruler.words import PAIRS, distinct_words, single_words, word_pair
 from ropebench.task import Example, Output, Task
 
@@ -197,18 +197,6 @@ def test_a_length_score_is_the_plain_mean_of_13_or_blank() -> None:  # fault 30
     scores = {name: float(i) for i, name in enumerate(TASKS)}
     assert length_score(scores) == 6.0
     assert length_score({name: scores[name] for name in TASKS[:12]}) is None
-
-
-def test_the_familys_label_carries_corpus_and_variant() -> None:
-    bare = [f"ruler/{name}" for name in TASKS]
-    assert family_label(bare) == "ruler"
-    prose = [label + "[essays@1]" * (n in (1, 2, 3, 6, 7)) for n, label in enumerate(bare)]
-    assert family_label(prose) == family_label(reversed(prose)) == "ruler[essays@1]"
-    assert family_label([f"{label}:nvidia" for label in bare]) == "ruler:nvidia"
-    assert family_label(["ruler/vt:nvidia", "ruler/niah_single_2:nvidia[a:b]"]) == "ruler:nvidia[a:b]"
-    for mixed in ([*prose, "ruler/niah_single_2[other]"], ["ruler/vt", "ruler/cwe:nvidia"], ["niah:number"], []):
-        with pytest.raises(ValueError, match=r"ruler|niah"):
-            family_label(mixed)
 
 
 def test_scores_and_summary_load_no_model_and_no_data_frame() -> None:

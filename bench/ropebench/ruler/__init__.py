@@ -6,15 +6,7 @@ spread evenly over depth at every length, and a sample is sized by counting ids,
 answer budget included.
 """
 
-from ropebench.ruler.scoring import (
-    EFFECTIVE,
-    LengthSummary,
-    family_label,
-    length_score,
-    length_summary,
-    string_match_all,
-    string_match_part,
-)
+from ropebench.ruler.scoring import length_score, length_summary, string_match_all, string_match_part
 
 TASKS = (
     "niah_single_1",
@@ -32,13 +24,4 @@ TASKS = (
     "qa_2",
 )
 
-__all__ = [
-    "EFFECTIVE",
-    "TASKS",
-    "LengthSummary",
-    "family_label",
-    "length_score",
-    "length_summary",
-    "string_match_all",
-    "string_match_part",
-]
+__all__ = ["TASKS", "length_score", "length_summary", "string_match_all", "string_match_part"]

@@ -1,13 +1,13 @@
 """RULER's scorers and the summary over lengths, as `scripts/eval` of NVIDIA/RULER @ c3f5e3b computes them.
 
-From task scores to a row of a table: `length_score` of the 13 at each length, `length_summary` of these over lengths,
-and `family_label` for what it is called. Nothing here knows a model or a DataFrame.
+From task scores to a row of a table: `length_score` of the 13 at each length, `length_summary` of these over lengths.
+Nothing here knows a model or a DataFrame.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -68,28 +68,6 @@ def length_score(scores: Mapping[str, float]) -> float | None:
     if len(scores) > NUMBER_OF_TASKS:
         raise ValueError(f"{len(scores)} task scores for one length; RULER has {NUMBER_OF_TASKS}")
     return sum(scores.values()) / NUMBER_OF_TASKS if len(scores) == NUMBER_OF_TASKS else None
-
-
-_LABEL = re.compile(r"ruler/\w+(?::(?P<variant>[^\[\]]+))?(?:\[(?P<corpus>.+)\])?")
-
-
-def family_label(labels: Iterable[str]) -> str:
-    """What the mean of the tasks is called, from their labels: `ruler`, with their variant and the corpus of those that
-    have prose in their haystack.
-
-    Raises ValueError where there is no label, or tasks of several variants or corpora: these have no mean.
-
-    >>> family_label(["ruler/vt", "ruler/niah_single_2[python-docs-3.11.7]"])
-    'ruler[python-docs-3.11.7]'
-    """
-    given = list(labels)
-    found = [_LABEL.fullmatch(label) for label in given]
-    variants = {match["variant"] for match in found if match}
-    corpora = {match["corpus"] for match in found if match} - {None}
-    if None in found or len(variants) != 1 or len(corpora) > 1:
-        raise ValueError(f"no ruler score has these parts: {', '.join(given) or 'none'}")
-    variant, corpus = variants.pop(), next(iter(corpora), None)
-    return "ruler" + (f":{variant}" if variant else "") + (f"[{corpus}]" if corpus else "")
 
 
 @dataclass(frozen=True)
