@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from measure_ruler import ruler_rows
 from ropebench.record import SCHEMA, digest, now, provenance
 from ropebench.store import append
 
@@ -146,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", choices=("ours", "plain"), help=argparse.SUPPRESS)
     parser.add_argument("--results", default="results")
+    parser.add_argument("--ruler", type=int, default=100, metavar="N", help="samples of each RULER task (500: minutes)")
     options = parser.parse_args()
     if options.memory:
         memory_child(options.memory)
@@ -161,6 +163,8 @@ def main() -> None:
     ours, plain = memory("ours"), memory("plain")
     what = f"peak memory above the weights, one {max(LENGTHS)}-token pass: chunked ÷ full logits"
     rows.append({"what": what, "ratio": ours / plain, "ours_bytes": ours, "plain_bytes": plain})
+    if options.ruler:
+        rows += ruler_rows(options.ruler)
     for row in rows:
         ratio = f"{row['ratio']:8.3f}" if row["ratio"] is not None else " " * 8
         detail = "  ".join(f"{key}={value:.4g}" for key, value in row.items() if key not in ("what", "ratio"))

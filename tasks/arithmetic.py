@@ -24,7 +24,7 @@ from itertools import count
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from ropebench.corpus import Corpus, sentences
+from ropebench.corpus import Corpus, sentences, texts
 from ropebench.errors import UsageError
 from ropebench.igsm import MODULUS, MOST, RULE, draw
 from ropebench.prompt import Encoder, fill
@@ -155,17 +155,8 @@ def shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 def haystack(task: Any, corpus: Corpus, enough: int) -> str:
-    """The corpus's documents with blank lines between them, until there are `enough` characters."""
-    text = ""
-    for document in corpus.documents():
-        if document.ids is not None:
-            raise UsageError(f"{task.name}: {corpus.label} is pre-tokenised; give text, such as --docs installed")
-        text += document.text + "\n\n"
-        if len(text) > enough:
-            break
-    if not text.strip():
-        raise UsageError(f"{task.name}: the documents of {corpus.label} hold no text; give other --docs")
-    return text
+    """The corpus's documents with blank lines after them, until there are more than `enough` characters."""
+    return "".join(text + "\n\n" for text in texts(task.name, corpus, enough + 1, between=2))
 
 
 def check(task: Any, **ranges: tuple[int, int]) -> None:

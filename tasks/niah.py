@@ -15,7 +15,7 @@ from itertools import count
 from random import Random
 from typing import Literal
 
-from ropebench.corpus import Corpus, sentences
+from ropebench.corpus import Corpus, sentences, texts
 from ropebench.errors import UsageError
 from ropebench.prompt import Encoder, fill
 from ropebench.task import Example, Metric, Output, Task
@@ -166,18 +166,6 @@ def rouge1_recall(answer: str, reference: str) -> float:
 
 
 def haystack(corpus: Corpus, enough: int) -> str:
-    """The corpus's documents joined by blank lines, until there are `enough` characters."""
-    parts: list[str] = []
-    characters = 0
-    for document in corpus.documents():
-        if document.ids is not None:
-            raise UsageError(
-                f"niah: {corpus.label} is pre-tokenised; a haystack needs text (--docs installed, or noise)"
-            )
-        parts.append(document.text)
-        characters += len(document.text)
-        if characters > enough:
-            break
-    if not "".join(parts).strip():
-        raise UsageError(f"niah: the documents of {corpus.label} hold no text; give other --docs, such as installed")
+    """The corpus's documents joined by blank lines, until there are more than `enough` characters."""
+    parts = texts("niah", corpus, enough + 1)
     return "\n\n".join(parts) + ("\n\n" if len(parts) > 1 else " ")

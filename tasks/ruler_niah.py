@@ -42,8 +42,10 @@ def needle_task(called: str, asks: Setting, what: str) -> type[Task]:
         def variant_name(self) -> str:
             return "" if self.layout == "balanced" else self.layout
 
-        def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
-            return needle_examples(self.name, self.setting, self.layout, length, encoder, seed, corpus)
+        def examples(
+            self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None, start: int = 0
+        ) -> Iterator[Example]:
+            return needle_examples(self.name, self.setting, self.layout, length, encoder, seed, corpus, start)
 
         def score(self, example: Example, output: Output) -> dict[str, float]:
             return {"score": match_all(cleaned(output.text), example.targets)}

@@ -61,9 +61,11 @@ def question_task(called: str, of: Source, reader: Callable[[str, Path], Questio
                 )
             return file
 
-        def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
+        def examples(
+            self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None, start: int = 0
+        ) -> Iterator[Example]:
             data = reader(self.name, self.file())
-            return question_examples(self.name, self.layout, length, encoder, seed, data)
+            return question_examples(self.name, self.layout, length, encoder, seed, data, start)
 
         def score(self, example: Example, output: Output) -> dict[str, float]:
             return {"score": match_part(cleaned(output.text), example.targets)}

@@ -44,8 +44,10 @@ def synthetic_task(called: str) -> type[Task]:
         def variant_name(self) -> str:
             return "" if self.layout == "balanced" else self.layout
 
-        def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
-            return generate(self.name, self.layout, length, encoder, seed)
+        def examples(
+            self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None, start: int = 0
+        ) -> Iterator[Example]:
+            return generate(self.name, self.layout, length, encoder, seed, start)
 
         def score(self, example: Example, output: Output) -> dict[str, float]:
             return {"score": match_all(cleaned(output.text), example.targets)}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import subprocess
+import sys
+from functools import cache
 from importlib import util
 from pathlib import Path
 from random import Random
@@ -20,7 +24,7 @@ from ropebench.ruler.needles import Setting, question
 from ropebench.ruler.prompts import CWE, FWE, NEEDLE, NIAH, QA, VT, singular
 from ropebench.ruler.scoring import cleaned, match_all, match_part
 from ropebench.ruler.words import PAIRS, distinct_words, single_words, word_pair
-from ropebench.task import Example, Output
+from ropebench.task import Example, Output, Task
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,37 @@ def test_any_accepted_answer_counts_in_full_and_unrelated_text_not_at_all() -> N
     assert [match_all(text, ["4831276"]) for text in ("4831276", "the rain")] == [1, 0]
 
 
+@cache
+def member(name: str) -> Task:
+    task: Task = Registry.load().entry("task", f"ruler/{name}").cls()
+    return task
+
+
+SCORED = json.loads((Path(__file__).with_name("data") / "ruler" / "scoring.json").read_text(encoding="utf-8"))
+MEMBER = {
+    "niah": "niah_multiquery",
+    "variable_tracking": "vt",
+    "common_words_extraction": "cwe",
+    "freq_words_extraction": "fwe",
+    "qa": "qa_1",
+}
+
+
+@pytest.mark.parametrize("case", SCORED, ids=range(len(SCORED)))
+def test_scores_are_those_that_nvidias_own_files_gave(case: dict[str, Any]) -> None:
+    made = [cleaned(prediction) for prediction in case["predictions"]]
+    assert made == case["cleaned"]
+    assert sum(not prediction for prediction in made) == case["empty"]
+    scorer = string_match_part if case["task"] == "qa" else string_match_all
+    assert scorer(made, case["references"]) == case["score"]
+    task = member(MEMBER[case["task"]])
+    scores = [
+        task.score(Example(targets=tuple(wanted)), Output(prediction))["score"]
+        for prediction, wanted in zip(case["predictions"], case["references"], strict=True)
+    ]
+    assert round(sum(scores) / len(scores) * 100, 2) == case["score"]
+
+
 @pytest.mark.parametrize(
     "raw, clean",
     [
@@ -162,6 +197,12 @@ def test_a_length_score_is_the_plain_mean_of_13_or_blank() -> None:  # fault 30
     scores = {name: float(i) for i, name in enumerate(TASKS)}
     assert length_score(scores) == 6.0
     assert length_score({name: scores[name] for name in TASKS[:12]}) is None
+
+
+def test_scores_and_summary_load_no_model_and_no_data_frame() -> None:
+    code = "import ropebench.ruler, sys; print({'numpy', 'pandas', 'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "set()"
 
 
 # Words, depths, counts

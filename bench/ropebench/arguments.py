@@ -60,6 +60,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     show.add_argument("cell", help="cell id, or its first characters (see `ropebench report --json`)")
     show.add_argument("--sample", type=int, metavar="I", help="the sample's index")
     show.add_argument("--docs", metavar="WORD", help="the long text of the cell, where it is not installed")
+    show.add_argument("--data", metavar="FOLDER", help="the files that the task reads (its parameter data=)")
     show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
     show.add_argument("--models", metavar="FILE")
     _results(show)

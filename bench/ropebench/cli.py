@@ -241,8 +241,10 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     row = replay.find_row(options.results, record, options.sample)
     _quiet()
     try:
-        example, encoder = replay.prompt_again(record, row, options.docs, options.plugins, options.models)
+        example, encoder = replay.prompt_again(record, row, options.docs, options.plugins, options.models, options.data)
     except UsageError as error:
+        if options.docs or options.data:  # a mistake in what was just given
+            raise
         prompt: dict[str, Any] = {"prompt": f"cannot be made again: {error}"}
     else:
         ids = example.ids or (example.windows[0].ids if example.windows else ())

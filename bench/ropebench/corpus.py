@@ -241,6 +241,28 @@ def _fetch(
     return read, folder.name
 
 
+def texts(task: str, corpus: Corpus, enough: int, between: int = 0) -> list[str]:
+    """The first documents of a corpus, whole, until they have `enough` characters; `between` further ones are counted
+    for each, for what stands between them.
+
+    Raises UsageError, in the name of the task, for documents that are pre-tokenised, and where there is no text.
+    """
+    found: list[str] = []
+    characters = 0
+    for document in corpus.documents():
+        if document.ids is not None:
+            raise UsageError(
+                f"{task}: {corpus.label} is pre-tokenised; a haystack needs text (such as --docs installed)"
+            )
+        found.append(document.text)
+        characters += len(document.text) + between
+        if characters >= enough:
+            break
+    if not "".join(found)[:enough].strip():
+        raise UsageError(f"{task}: the documents of {corpus.label} hold no text; give other --docs, such as installed")
+    return found
+
+
 def sentences(text: str) -> list[int]:
     """Character offsets where a sentence of `text` may end: after . ! or ? and white space, after 。！？, or a blank
     line; 0 and the end included. No download and no model: good enough to place a needle between sentences."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from itertools import islice
 from pathlib import Path
 
 from ropebench.corpus import Corpus, open_corpus
@@ -14,6 +13,7 @@ from ropebench.prompt import Encoder
 from ropebench.record import Json
 from ropebench.registry import Registry
 from ropebench.run import prompt_sha256
+from ropebench.sample_cache import kept_examples
 from ropebench.store import newest_ok, read, samples
 from ropebench.task import Example, Task
 
@@ -37,24 +37,42 @@ def find_row(results: str | Path, record: Json, index: int) -> Json:
 
 
 def prompt_again(
-    record: Json, row: Json, docs: str | None, plugins: Sequence[str], models: str | None
+    record: Json,
+    row: Json,
+    docs: str | None,
+    plugins: Sequence[str],
+    models: str | None,
+    data: str | None = None,
 ) -> tuple[Example, Encoder]:
     """The example of a sample row, made again; its prompt's hash must be the stored one.
 
-    Raises UsageError when the corpus is not here (`--docs` names it) or the prompt comes out differently.
+    Raises UsageError when the corpus or the data of the task is not here (`--docs` and `--data` name them), is another
+    one than the record's, or the prompt comes out differently.
     """
-    task = _task(record, plugins)
+    task, code = _task(record, plugins, data)
     condition = record["condition"]
     tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
     encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
-    stream = task.examples(condition["length"], encoder, condition["seed"], _corpus(record, docs))
-    example = next(islice(stream, row["index"], None), None)
+    corpus = _corpus(record, docs)
+    try:
+        example = next(
+            kept_examples(task, condition["length"], encoder, condition["seed"], corpus, code, row["index"]), None
+        )
+    except UsageError as error:
+        here = " (here: --data FOLDER)" if _reads_data(type(task)) else ""
+        raise UsageError(f"{error}{here}") from None
     if example is None or prompt_sha256(example) != row["prompt_sha256"]:
         raise UsageError("the prompt made now is not the stored one (other documents, tokenizer or task version)")
     return example, encoder
 
 
-def _task(record: Json, plugins: Sequence[str]) -> Task:
+def _reads_data(cls: type[Task]) -> bool:
+    """Whether a task reads files of its own, from where its parameter `data` says."""
+    return any(f.name == "data" for f in fields(cls))
+
+
+def _task(record: Json, plugins: Sequence[str], data: str | None) -> tuple[Task, str | None]:
+    """The task of a record, with the SHA-256 of the plug-in file it comes from."""
     entry = Registry.load(plugins).entry("task", record["task"]["name"])
     if entry.cls.version != record["task"]["version"]:
         raise UsageError(
@@ -62,8 +80,11 @@ def _task(record: Json, plugins: Sequence[str]) -> Task:
         )
     known = {f.name for f in fields(entry.cls)}
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in record["task"]["params"].items() if k in known}
-    task: Task = entry.cls(**params)
-    return task
+    if data is not None:
+        if not _reads_data(entry.cls):
+            raise UsageError(f"--data {data!r}: task {entry.name!r} reads no data of its own; leave it out")
+        params["data"] = data
+    return entry.cls(**params), entry.code
 
 
 def _corpus(record: Json, docs: str | None) -> Corpus | None:

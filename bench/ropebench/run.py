@@ -19,6 +19,7 @@ from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
 from ropebench.passes import MakeRunner, Passes, Runner, Shared, by_beginning
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
+from ropebench.sample_cache import kept_examples
 from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example
 
@@ -43,6 +44,11 @@ def encoder_of(cell: Cell, tokenizer: Any) -> Encoder:
     return Encoder(tokenizer, cell.bos, cell.chat)
 
 
+def examples_of(cell: Cell, encoder: Encoder) -> Iterator[Example]:
+    """The cell's samples without end; those that the cache folder holds are not made again."""
+    return kept_examples(cell.task, cell.length, encoder, cell.seed, cell.corpus, cell.task_code)
+
+
 def preflight(cells: Sequence[Cell], tokenizer: Any) -> None:
     """Make the first example of every (task, length), so that what cannot be made is said before weights are loaded."""
     tried = set()
@@ -52,7 +58,7 @@ def preflight(cells: Sequence[Cell], tokenizer: Any) -> None:
             continue
         tried.add(key)
         try:
-            next(iter(cell.task.examples(cell.length, encoder_of(cell, tokenizer), cell.seed, cell.corpus)), None)
+            next(examples_of(cell, encoder_of(cell, tokenizer)), None)
         except UsageError:
             raise
         except Exception as error:
@@ -161,9 +167,7 @@ def _rows(
     cell: Cell, encoder: Encoder, old: dict[int, Json], passes: Passes, writer: Writer, report: _Reporter
 ) -> Iterator[Json]:
     """The cell's sample rows: the stored one where its prompt is still the same, else measured and written."""
-    stream: Iterable[tuple[int, Example]] = enumerate(
-        islice(cell.task.examples(cell.length, encoder, cell.seed, cell.corpus), cell.n)
-    )
+    stream: Iterable[tuple[int, Example]] = enumerate(islice(examples_of(cell, encoder), cell.n))
     for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
         report.at(done)
         row = old.get(index)

@@ -110,7 +110,10 @@ class Task:
     source: ClassVar[str] = ""
 
     def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
-        """An endless (or, for fixed data, finite) reproducible stream; sample i depends on (seed, i) alone."""
+        """An endless (or, for fixed data, finite) reproducible stream; sample i depends on (seed, i) alone.
+
+        With a further parameter `start: int = 0` it begins at that sample, and those before it need not be made.
+        """
         raise TypeError(f"task {self.name!r} does not define examples()")
 
     def score(self, example: Example, output: Output) -> dict[str, float]:

@@ -66,7 +66,7 @@ def _example_cuts(name: str, encoder: Encoder, seed: int) -> list[int]:
     return cuts(lines)
 
 
-def chain_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int) -> Iterator[Example]:
+def chain_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int, start: int) -> Iterator[Example]:
     """The samples of variable tracking; see `ropebench.ruler` for what they promise."""
     example = _example_cuts(name, encoder, seed)
     line = int(added_tokens(encoder, ["\n" + NOISE])[0])
@@ -91,4 +91,4 @@ def chain_examples(name: str, layout: str, length: int, encoder: Encoder, seed: 
         most = max(length // 2, _LINES)
         return Draft(tuple(variables), prefix, _LINES, most, lambda units: (units - _LINES) * line, render)
 
-    return stream(name, length, encoder, VT.new_tokens, draft)
+    return stream(name, length, encoder, VT.new_tokens, draft, start=start)

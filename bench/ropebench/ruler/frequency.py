@@ -45,7 +45,9 @@ def shuffled(words: Sequence[str], often: int, seldom: int, rng: Random) -> list
     return drawn
 
 
-def common_words_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int) -> Iterator[Example]:
+def common_words_examples(
+    name: str, layout: str, length: int, encoder: Encoder, seed: int, start: int
+) -> Iterator[Example]:
     """The samples of common words extraction; see `ropebench.ruler` for what they promise."""
 
     def shuffler(i: int, part: str) -> Random:
@@ -77,7 +79,7 @@ def common_words_examples(name: str, layout: str, length: int, encoder: Encoder,
 
         return Draft(tuple(words[:COMMON]), CWE.answer_prefix, _LEAST_WORDS, most, extra, render)
 
-    return stream(name, length, encoder, CWE.new_tokens, draft)
+    return stream(name, length, encoder, CWE.new_tokens, draft, start=start)
 
 
 def _numbers(encoder: Encoder, items: int) -> NDArray[np.int64]:
@@ -117,12 +119,15 @@ def coded_words(rng: Random, number: int) -> list[str]:
     return list(found)
 
 
-def frequent_words_examples(name: str, layout: str, length: int, encoder: Encoder, seed: int) -> Iterator[Example]:
+def frequent_words_examples(
+    name: str, layout: str, length: int, encoder: Encoder, seed: int, start: int
+) -> Iterator[Example]:
     """The samples of frequent words extraction; see `ropebench.ruler` for what they promise."""
 
     def draft(i: int, length: int) -> Draft:
         ranks = max(length // 50, 4)
-        seen = int((counts(2 * length, ranks) > 0).sum())  # the others never stand in the text
+        most = max(2 * length, _LEAST_CODED)
+        seen = int((counts(most, ranks) > 0).sum())  # the others never stand in the text
         words = coded_words(Random(f"{name} words {seed} {i}"), seen)
         tokens = added_tokens(encoder, [" " + word for word in words])
         answers = words[_RANKS]
@@ -141,9 +146,9 @@ def frequent_words_examples(name: str, layout: str, length: int, encoder: Encode
             tuple(answers),
             FWE.answer_prefix,
             _LEAST_CODED,
-            max(2 * length, _LEAST_CODED),
+            most,
             lambda units: size(units) - size(_LEAST_CODED),
             render,
         )
 
-    return stream(name, length, encoder, FWE.new_tokens, draft)
+    return stream(name, length, encoder, FWE.new_tokens, draft, start=start)

@@ -11,8 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from ropebench.corpus import Corpus
-from ropebench.errors import UsageError
+from ropebench.corpus import Corpus, texts
 from ropebench.prompt import Encoder
 from ropebench.ruler.sizing import added_tokens, running_total
 
@@ -39,20 +38,8 @@ def prose(name: str, corpus: Corpus, encoder: Encoder, length: int) -> Prose:
     token of `length`, which leaves room for other beginnings. Below 4096 tokens the text is that of 4096, so that a
     short length does not change which sentences samples begin with."""
     most = 40 * max(length, 4096)
-    parts: list[str] = []
-    characters = 0
-    for document in corpus.documents():
-        if document.ids is not None:
-            raise UsageError(
-                f"{name}: {corpus.label} is pre-tokenised; a haystack needs text (such as --docs installed)"
-            )
-        parts.append(document.text[: most - characters])
-        characters += len(document.text)
-        if characters >= most:
-            break
-    text = " ".join(" ".join(parts).split())
-    if not text:
-        raise UsageError(f"{name}: the documents of {corpus.label} hold no text; give other --docs, such as installed")
+    parts = texts(name, corpus, most)
+    text = " ".join(" ".join(parts)[: most + len(parts) - 1].split())
     words = _UNIT.findall(text + " ")
     pieces = [f" {word.rstrip()}" if before.endswith(" ") else word.rstrip() for before, word in _pairs(words)]
     ends = np.fromiter((bool(_SENTENCE_END.search(word)) for word in words), np.bool_, len(words))

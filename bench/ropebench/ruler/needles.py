@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise, repeat
 from random import Random
 from typing import Any, Literal
@@ -103,10 +104,17 @@ class Hay:
 
 
 def needle_examples(
-    name: str, setting: Setting, layout: Layout, length: int, encoder: Encoder, seed: int, corpus: Corpus | None
+    name: str,
+    setting: Setting,
+    layout: Layout,
+    length: int,
+    encoder: Encoder,
+    seed: int,
+    corpus: Corpus | None,
+    start: int,
 ) -> Iterator[Example]:
     """The samples of a needle task; see `ropebench.ruler` for what they promise."""
-    hay = _essays(name, layout, length, encoder, seed, corpus) if setting.haystack == "essay" else None
+    hay = _essays(name, layout, encoder, seed, corpus) if setting.haystack == "essay" else None
 
     def draft(i: int, length: int) -> Draft:
         rng = Random(f"{name} needles {seed} {i}")
@@ -114,16 +122,15 @@ def needle_examples(
         straw = hay(i, length) if hay else _lines(name, setting, asks, length, encoder, seed, i)
         return _draft(name, layout, asks, straw, seed, i, least=1 if hay else len(asks.needles))
 
-    return stream(name, length, encoder, NIAH.new_tokens, draft)
+    return stream(name, length, encoder, NIAH.new_tokens, draft, start=start)
 
 
-def _essays(
-    name: str, layout: Layout, length: int, encoder: Encoder, seed: int, corpus: Corpus | None
-) -> Callable[[int, int], Hay]:
+def _essays(name: str, layout: Layout, encoder: Encoder, seed: int, corpus: Corpus | None) -> Callable[[int, int], Hay]:
     assert corpus is not None
-    text = prose(name, corpus, encoder, length)
+    prose_of = cache(partial(prose, name, corpus, encoder))
 
     def hay(i: int, length: int) -> Hay:
+        text = prose_of(length)
         # The original's haystack always begins with the first essay; ours with any sentence, or every sample would hide
         # its needles in the same words.
         start = 0 if layout == "nvidia" else any_beginning(text, Random(f"{name} haystack {seed} {i}"))

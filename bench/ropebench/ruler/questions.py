@@ -44,7 +44,7 @@ class Questions:
 
 
 def question_examples(
-    name: str, layout: str, length: int, encoder: Encoder, seed: int, data: Questions
+    name: str, layout: str, length: int, encoder: Encoder, seed: int, data: Questions, start: int
 ) -> Iterator[Example]:
     """The samples of a question task, each question once: in an order drawn by the seed (the original's first 500 come
     from a few articles), or in the file's with layout=nvidia. See `ropebench.ruler` for what they promise."""
@@ -55,7 +55,7 @@ def question_examples(
     def draft(i: int, length: int) -> Draft | None:
         return _draft(name, layout, length, encoder, seed, i, order[i], data) if i < len(order) else None
 
-    return stream(name, length, encoder, QA.new_tokens, draft, alike=False)
+    return stream(name, length, encoder, QA.new_tokens, draft, alike=False, start=start)
 
 
 def _others(asks: Question, documents: int, rng: Random) -> Iterator[int]:

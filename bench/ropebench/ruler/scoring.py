@@ -1,4 +1,8 @@
-"""RULER's scorers and the summary over lengths, as `scripts/eval` of NVIDIA/RULER @ c3f5e3b computes them."""
+"""RULER's scorers and the summary over lengths, as `scripts/eval` of NVIDIA/RULER @ c3f5e3b computes them.
+
+From task scores to a row of a table: `length_score` of the 13 at each length, `length_summary` of these over lengths.
+Nothing here knows a model or a DataFrame.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,8 @@ def _percent(
 
 
 def length_score(scores: Mapping[str, float]) -> float | None:
-    """The score of a length: the plain mean of its 13 task scores; None while one is missing."""
+    """The score of a length: the plain mean of its 13 task scores (by task name, all in one unit); None while one is
+    missing."""
     if len(scores) > NUMBER_OF_TASKS:
         raise ValueError(f"{len(scores)} task scores for one length; RULER has {NUMBER_OF_TASKS}")
     return sum(scores.values()) / NUMBER_OF_TASKS if len(scores) == NUMBER_OF_TASKS else None
@@ -77,8 +82,11 @@ class LengthSummary:
 
 
 def length_summary(scores: Mapping[int, float], threshold: float = EFFECTIVE) -> LengthSummary:
-    """The summary of one model's length scores, by length in tokens. Scores and threshold in the same unit (percent
-    with the default).
+    """The summary of one model's length scores, by length in tokens. Scores and threshold in the same unit: percent
+    with the default; `threshold=EFFECTIVE / 100` for scores of 0–1.
+
+    The effective length is the longest at or above the threshold, as the original takes it, also where a shorter one is
+    below. Raises ValueError where there is no score.
 
     >>> length_summary({4096: 96.5, 8192: 95.8, 16384: 95.4, 32768: 94.8, 65536: 88.4, 131072: 66.6}).effective_length
     65536

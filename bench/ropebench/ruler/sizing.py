@@ -132,8 +132,10 @@ def stream(
     new_tokens: int,
     draft: Callable[[int, int], Draft | None],
     alike: bool = True,
+    start: int = 0,
 ) -> Iterator[Example]:
-    """Samples of `length` tokens: prompt and answer budget. `draft(i, length)` is sample i, None after the last one.
+    """Samples of `length` tokens (prompt and answer budget), from number `start` on. `draft(i, length)` is sample i,
+    None after the last one.
 
     Raises UsageError with the smallest length that works when `length` is too short: for any of the first samples, or,
     where they are not `alike` (documents of all sizes), for all of them. A single sample that does not fit is skipped
@@ -145,9 +147,13 @@ def stream(
     if first is not None and margin * _need(first, encoder) > budget:
         needs = _needs(draft, length, encoder)
         if budget < (max(needs) if alike else min(needs)):
-            smallest = _smallest(draft, max(needs) + new_tokens, encoder, new_tokens)
-            raise UsageError(f"{name}: length {length} is too short; the smallest that works is {smallest}")
-    for i in count():
+            smallest = _smallest(draft, 1, encoder, new_tokens)
+            which = f"the smallest that works is {smallest}"
+            if smallest < length:  # a task that asks for more from some length on
+                longer = _smallest(draft, max(needs) + new_tokens, encoder, new_tokens)
+                which = f"the next that works is {longer}, and below it {smallest}"
+            raise UsageError(f"{name}: length {length} is too short; {which}")
+    for i in count(start):
         drawn = draft(i, length)
         if drawn is None:
             return
@@ -174,8 +180,8 @@ def _needs(draft: Callable[[int, int], Draft | None], length: int, encoder: Enco
 
 
 def _smallest(draft: Callable[[int, int], Draft | None], length: int, encoder: Encoder, new_tokens: int) -> int:
-    """The smallest length at which all of the first samples fit, `length` being the first guess. Settings change with
-    the length, so it is tried; they ask for more at one length only."""
+    """The smallest length, from `length` on, at which all of the first samples fit. Settings change with the length, so
+    each guess is tried; a guess is never too long, since none asks for less at a longer length."""
     while True:
         needed = max(_needs(draft, length, encoder)) + new_tokens
         if needed <= length:

@@ -1,0 +1,91 @@
+"""The RULER part of `make bench`: seconds to make samples of each of the 13 tasks, and to read them from the cache.
+
+A run of the tool makes or reads them in the same way. Both times begin with a tokenizer just loaded, and a cache folder
+of their own. SQuAD and HotpotQA are stood in for by files of their layout and size of paragraphs, with text of Python's
+manual.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+LENGTH = 4096
+
+
+def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]]:
+    """One row per task. `made_seconds_of_500` is scaled from the samples that were made, beginning included.
+
+    Raises SystemExit where the samples that come back are not those that were made.
+    """
+    from ropebench.corpus import open_corpus
+    from ropebench.model import card, find, load_tokenizer
+    from ropebench.prompt import Encoder
+    from ropebench.registry import Registry
+    from ropebench.ruler import TASKS
+    from ropebench.sample_cache import kept_examples
+
+    source, registry, corpus, rows = card(find(model)), Registry.load(), open_corpus("installed"), []
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"ROPEBENCH_CACHE": folder}):
+        questions(Path(folder), next(corpus.documents()).text)
+        for name in TASKS:
+            data = f":data={folder}" if name.startswith("qa_") else ""
+            task = registry.build("task", f"ruler/{name}{data}")[0].resolved([LENGTH])
+            times, found = [], []
+            for _ in range(2):
+                encoder = Encoder(load_tokenizer(source))
+                began = time.perf_counter()
+                text = corpus if task.needs_corpus else None
+                found.append(list(islice(kept_examples(task, LENGTH, encoder, 0, text), samples)))
+                times.append(time.perf_counter() - began)
+            if found[0] != found[1] or len(found[0]) != samples or any(example.skip for example in found[0]):
+                raise SystemExit(f"ruler/{name}: the samples read are not the {samples} whole ones that were made")
+            made, read = times
+            rows.append(
+                {
+                    "what": f"ruler/{name} at {LENGTH}: reading {samples} kept samples ÷ making them",
+                    "ratio": read / made,
+                    "made_seconds": made,
+                    "read_seconds": read,
+                    "made_seconds_of_500": made / samples * 500,
+                    "read_seconds_of_500": read / samples * 500,
+                }
+            )
+    return rows
+
+
+def questions(folder: Path, text: str) -> None:
+    """dev-v2.0.json and hotpot_dev_distractor_v1.json: 600 questions each, over 600 paragraphs of about 120 words."""
+    words = cycle(text.split())
+    paragraphs = [f"Note {i} begins. " + " ".join(islice(words, 90 + 7 * (i % 9))) + "." for i in range(600)]
+    squad = [
+        {
+            "title": f"Article {a}",
+            "paragraphs": [
+                {
+                    "context": paragraphs[i],
+                    "qas": [{"question": f"What does note {i} say?", "answers": [{"text": str(i)}]}],
+                }
+                for i in range(20 * a, 20 * a + 20)
+            ],
+        }
+        for a in range(30)
+    ]
+    hotpot = [
+        {
+            "_id": f"row-{i}",
+            "question": f"What do notes {i} and {(i + 1) % 600} say?",
+            "answer": str(i),
+            "context": [[f"Note {n % 600}", [paragraphs[n % 600]]] for n in range(i, i + 10)],
+            "supporting_facts": [[f"Note {i}", 0], [f"Note {(i + 1) % 600}", 0]],
+        }
+        for i in range(600)
+    ]
+    (folder / "dev-v2.0.json").write_text(json.dumps({"data": squad}), encoding="utf-8")
+    (folder / "hotpot_dev_distractor_v1.json").write_text(json.dumps(hotpot), encoding="utf-8")
