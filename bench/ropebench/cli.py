@@ -266,6 +266,26 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     return 0
 
 
+def _lens(options: argparse.Namespace, words: list[str]) -> int:
+    from dataclasses import replace
+
+    from ropebench.lens.tiny.prose import installed
+    from ropebench.lens.tiny.recipe import RECIPE
+    from ropebench.lens.tiny.train import train
+
+    _quiet()
+    steps = RECIPE.steps if options.steps is None else options.steps
+    recipe, folder = replace(RECIPE, steps=steps, seed=options.seed), _folder(options.out)
+    train(recipe, installed, folder, options.resume, lambda line: _say(f"{line}\n"), threads=options.threads)
+    print(f"model: {folder / 'model'}   its early curve: {folder / 'log.jsonl'}")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
 def _cache(options: argparse.Namespace, words: list[str]) -> int:
     import shutil
 
@@ -320,6 +340,7 @@ COMMANDS = {
     "report": _report,
     "leaderboard": _leaderboard,
     "show": _show,
+    "lens": _lens,
     "cache": _cache,
 }
 
