@@ -72,6 +72,7 @@ def config_of(shape: Shape) -> LlamaConfig:
         head_dim=shape.head_dim,
         max_position_embeddings=shape.window,
         rope_parameters={"rope_type": "default", "rope_theta": shape.theta},
+        initializer_range=shape.spread,
         tie_word_embeddings=True,
         bos_token_id=0,
         eos_token_id=1,
@@ -207,8 +208,8 @@ def train(
     saved, begun, tokens = time.monotonic(), time.monotonic(), run.tokens
     sums: Sums = {}
     while run.step < last:
-        for name, (value, count) in run.advance().items():
-            add(sums, name, value, count)
+        for name, (amount, number) in run.advance().items():
+            add(sums, name, amount, number)
         if run.step % LOG_EVERY == 0:
             line = {"step": run.step, "tokens": run.tokens, "rate": recipe.rate_at(run.step - 1)}
             line |= {name: round(value / count, 4) for name, (value, count) in sorted(sums.items()) if count}
