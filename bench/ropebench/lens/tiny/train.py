@@ -8,6 +8,7 @@ number of threads on the same machine gives the same bits.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
@@ -235,6 +236,5 @@ def lines_of(file: Path) -> Iterator[str]:
 def write_model(run: Run, tokenizer: Tokenizer, folder: Path) -> None:
     """The model as transformers reads it, in bfloat16: half the size, and the loss moves in the fourth digit."""
     folder.mkdir(parents=True, exist_ok=True)
-    run.model.to(torch.bfloat16).save_pretrained(folder)
-    run.model.to(torch.float32)
+    copy.deepcopy(run.model).to(torch.bfloat16).save_pretrained(folder)
     vocabulary.save(tokenizer, folder, run.recipe.shape.window)
