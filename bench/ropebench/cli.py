@@ -279,6 +279,26 @@ def _lm_eval(options: argparse.Namespace, words: list[str]) -> int:
     return lm_harness.main(options.rest, options.plugins)
 
 
+def _lens(options: argparse.Namespace, words: list[str]) -> int:
+    from dataclasses import replace
+
+    from ropebench.lens.tiny.prose import installed
+    from ropebench.lens.tiny.recipe import RECIPE
+    from ropebench.lens.tiny.train import train
+
+    _quiet()
+    steps = RECIPE.steps if options.steps is None else options.steps
+    recipe, folder = replace(RECIPE, steps=steps, seed=options.seed), _folder(options.out)
+    train(recipe, installed, folder, options.resume, lambda line: _say(f"{line}\n"), threads=options.threads)
+    print(f"model: {folder / 'model'}   its early curve: {folder / 'log.jsonl'}")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
 def _cache(options: argparse.Namespace, words: list[str]) -> int:
     import shutil
 
@@ -334,6 +354,7 @@ COMMANDS = {
     "leaderboard": _leaderboard,
     "show": _show,
     "lm-eval": _lm_eval,
+    "lens": _lens,
     "cache": _cache,
 }
 
