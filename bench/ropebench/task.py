@@ -115,7 +115,7 @@ class Task:
         """Metric values of one sample, by name; a derived metric has none, another may be left out."""
         raise TypeError(f"task {self.name!r} does not define score()")
 
-    def resolved(self, lengths: Sequence[int]) -> Task:
+    def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
         """The task with defaults that depend on the sweep filled in (such as a document filter = longest length)."""
         return self
 
