@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ropebench: error: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("\nropebench: interrupted; what was measured is stored: run the same command to go on\n")
+        how = "what is measured already counts as before" if "--rerun" in words else "run the same command to go on"
+        sys.stderr.write(f"\nropebench: interrupted; what was measured is stored: {how}\n")
         return 130
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
@@ -189,6 +190,7 @@ def _span(pairs: Sequence[int]) -> str:
 
 
 def _plan(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.model import load_tokenizer
     from ropebench.overview import costs
     from ropebench.plan import make_plan
     from ropebench.report.tables import Table, as_text
@@ -196,13 +198,15 @@ def _plan(options: argparse.Namespace, words: list[str]) -> int:
 
     _quiet()
     plan = make_plan(sweep_of(options))
-    rows, outdated = costs(plan, Stored.read(options.results))
+    first, stored = plan.cells[0], Stored.read(options.results)
+    pending = not all(stored.done(cell) for cell in plan.cells)
+    rows, outdated = costs(plan, stored, load_tokenizer(first.card, first.trust_remote_code) if pending else None)
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
         return 0
-    total = sum(row["tokens_left"] for row in rows)
-    first = plan.cells[0]
-    title = f"{first.card.id} on {first.device} in {first.dtype}: {len(rows)} cells, {total:,} tokens to run"
+    total = f"{sum(row['tokens_left'] for row in rows):,}"
+    bound = "" if all(row["tokens_exact"] for row in rows) else "at most "
+    title = f"{first.card.id} on {first.device} in {first.dtype}: {len(rows)} cells, {bound}{total} tokens to run"
     columns = ("cell", "method", "task", "length", "n", "stored", "tokens left", "state")
     body = tuple((*(str(v) for v in list(row.values())[:6]), f"{row['tokens_left']:,}", row["state"]) for row in rows)
     print(as_text(Table(title, columns, body, None, (*plan.notes, *outdated))), end="")
@@ -282,17 +286,9 @@ def _cache(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _quiet() -> None:
-    """Keep libraries' progress bars and advice out of our output."""
-    import logging as standard
-    import os
+    from ropebench.quiet import quiet
 
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from transformers.utils import logging
-
-    standard.getLogger("huggingface_hub").setLevel(standard.ERROR)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet()
 
 
 def _progress(at: Any) -> None:
