@@ -1,4 +1,4 @@
-"""What is in results/ stays what it is: today's code gives each stored record's cell the very id it was stored under."""
+"""What is in results/ stays what it is: today's code gives each stored record's cell the id it was stored under."""
 
 from __future__ import annotations
 

@@ -133,6 +133,9 @@ def test_generation_is_a_bound_and_says_so(tmp_path: Path) -> None:
 def test_a_sample_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no document of texts has 4096 tokens"):
         counted(tmp_path, cells(Proofpile(min_doc_tokens=4096)), Letters())
+    broken = dataclasses.replace(corpus(), read=lambda: iter([Document("odd", None)]))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"task proofpile\[texts\]: a sample at length 256 cannot be made \(Attribute"):
+        counted(tmp_path, cells(TASKS["truncated"], corpus=broken), Letters())
 
 
 def test_each_document_is_made_once_per_length_whatever_the_number_of_methods(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from ropebench.cell import Cell
+from ropebench.errors import UsageError
 from ropebench.prefixes import Prefixes
 from ropebench.record import canonical
 from ropebench.run import encoder_of, prompt_sha256
@@ -92,5 +93,13 @@ def _passes(examples: Sequence[Example | None], reusable: bool) -> list[int]:
     return fed
 
 
-def _stream(cell: Cell, tokenizer: Any) -> Any:
-    return islice(cell.task.examples(cell.length, encoder_of(cell, tokenizer), cell.seed, cell.corpus), cell.n)
+def _stream(cell: Cell, tokenizer: Any) -> Iterator[Example]:
+    """The cell's samples. Raises UsageError for one that cannot be made."""
+    try:
+        yield from islice(cell.task.examples(cell.length, encoder_of(cell, tokenizer), cell.seed, cell.corpus), cell.n)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"task {cell.task_label}: a sample at length {cell.length} cannot be made ({type(error).__name__}: {error})"
+        ) from error
