@@ -20,8 +20,8 @@ Json = dict[str, Any]
 class Other(FakeEngine):
     """Another machine, or another version: every answer and every likelihood comes out differently."""
 
-    def nll(self, ids: Sequence[int]) -> Any:
-        return np.asarray(super().nll(ids)) + np.float32(1.0)
+    def nll(self, ids: Sequence[int], *rest: Any) -> Any:
+        return np.asarray(super().nll(ids, *rest)) + np.float32(1.0)
 
     def generate(self, ids: Sequence[int], *rest: Any) -> tuple[str, tuple[int, ...]]:
         text, _ = super().generate(ids, *rest)

@@ -171,6 +171,7 @@ class _Running:
         cell = self.cell
         with self._own():
             self.encoder = encoder_of(cell, self.loaded.tokenizer)
+            self._runner = self.shared.of(cell, self.loaded, self.encoder)
             stream = islice(cell.task.examples(cell.length, self.encoder, cell.seed, cell.corpus), cell.n)
             first = next(stream, None)
             self.only_scores = first is None or not first.max_new_tokens
