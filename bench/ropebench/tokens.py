@@ -20,8 +20,8 @@ def tokens_to_feed(cells: Sequence[Cell], stored: Stored, tokenizer: Any) -> dic
     """Ids that go through the model per cell (by its id), and whether the number is exact; stored samples are not run
     again.
 
-    It is exact for tasks that score documents. Where text is generated it is a bound: every prompt and its answer at
-    the cell's length. Raises UsageError for a sample that cannot be made.
+    It is exact for tasks that score documents. Where text is generated it is a bound: every prompt with its answer, and
+    every window beside them, at the cell's length. Raises UsageError for a sample that cannot be made.
     """
     tokens = {cell.id: 0 for cell in cells}
     exact = set(tokens)
@@ -31,12 +31,13 @@ def tokens_to_feed(cells: Sequence[Cell], stored: Stored, tokenizer: Any) -> dic
             samples = canonical([cell.identity["task"], cell.seed, cell.bos, cell.chat])
             alike.setdefault(samples, []).append(cell)
     for same in alike.values():
-        firsts = {cell.length: cell for cell in same}
-        examples = {length: next(_stream(cell, tokenizer), Example()) for length, cell in firsts.items()}
-        if all(not example.max_new_tokens for example in examples.values()):
+        shortest = min(same, key=lambda cell: cell.length)  # a long prompt takes seconds to make
+        example = next(_stream(shortest, tokenizer), Example())
+        if not example.max_new_tokens:
             counted = _documents(same, stored, tokenizer)
         else:
-            counted = [(cell, _left(cell, stored) * _largest(cell, examples[cell.length])) for cell in same]
+            passes = 1 + len(example.windows)
+            counted = [(cell, _left(cell, stored) * cell.length * passes) for cell in same]
             exact -= {cell.id for cell in same}
         for cell, number in counted:
             tokens[cell.id] += number
@@ -45,11 +46,6 @@ def tokens_to_feed(cells: Sequence[Cell], stored: Stored, tokenizer: Any) -> dic
 
 def _left(cell: Cell, stored: Stored) -> int:
     return cell.n - sum(index < cell.n for index in stored.rows.get(cell.id, {}))
-
-
-def _largest(cell: Cell, example: Example) -> int:
-    """A bound on what a sample feeds where text is generated, by the first sample."""
-    return cell.length + sum(len(window.ids) for window in example.windows)
 
 
 def _documents(cells: Sequence[Cell], stored: Stored, tokenizer: Any) -> list[tuple[Cell, int]]:
