@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from measure_ruler import ruler_rows
+from ropebench.quiet import quiet
 from ropebench.record import SCHEMA, digest, now, provenance
-from ropebench.store import append
+from ropebench.store import append, new_run_id
 
 LENGTHS = range(512, 4096 + 1, 512)
 
@@ -143,34 +144,58 @@ def help_time() -> dict[str, Any]:
     }
 
 
+def record(row: dict[str, Any], run_id: str, device: str) -> dict[str, Any]:
+    """One figure as a results line, with what every record has; `cell_id` is what was measured."""
+    cell_id, created = digest(row["what"]), now()
+    return {
+        "schema": SCHEMA,
+        "kind": "bench",
+        "record_id": digest([cell_id, run_id, created]),
+        "cell_id": cell_id,
+        "run_id": run_id,
+        "created": created,
+        "bench": row,
+        "provenance": provenance(("make", "bench"), device),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", choices=("ours", "plain"), help=argparse.SUPPRESS)
     parser.add_argument("--results", default="results")
     parser.add_argument("--ruler", type=int, default=100, metavar="N", help="samples of each RULER task (500: minutes)")
     options = parser.parse_args()
+    quiet()
     if options.memory:
         memory_child(options.memory)
         return
+    run_id = new_run_id()
     loaded, engine, ids = prepared()
     engine.nll(ids[:512])  # first use of the kernels
-    rows = [
-        one_pass(engine, ids),
-        bare_forward(engine, ids),
-        switching(loaded.model, loaded.card.geometry),
-        help_time(),
-    ]
-    ours, plain = memory("ours"), memory("plain")
-    what = f"peak memory above the weights, one {max(LENGTHS)}-token pass: chunked ÷ full logits"
-    rows.append({"what": what, "ratio": ours / plain, "ours_bytes": ours, "plain_bytes": plain})
-    if options.ruler:
-        rows += ruler_rows(options.ruler)
+
+    def peaks() -> dict[str, Any]:
+        ours, plain = memory("ours"), memory("plain")
+        what = f"peak memory above the weights, one {max(LENGTHS)}-token pass: chunked ÷ full logits"
+        return {"what": what, "ratio": ours / plain, "ours_bytes": ours, "plain_bytes": plain}
+
+    for measured in (
+        lambda: [one_pass(engine, ids)],
+        lambda: [bare_forward(engine, ids)],
+        lambda: [switching(loaded.model, loaded.card.geometry)],
+        lambda: [help_time()],
+        lambda: [peaks()],
+        lambda: ruler_rows(options.ruler) if options.ruler else [],
+    ):
+        report(measured(), options.results, run_id, loaded.device)
+
+
+def report(rows: list[dict[str, Any]], results: str, run_id: str, device: str) -> None:
+    """Print what was measured, and append it to the results."""
     for row in rows:
         ratio = f"{row['ratio']:8.3f}" if row["ratio"] is not None else " " * 8
         detail = "  ".join(f"{key}={value:.4g}" for key, value in row.items() if key not in ("what", "ratio"))
-        print(f"{ratio}  {row['what']}\n          {detail}")
-        record = {"schema": SCHEMA, "kind": "bench", "cell_id": digest(row["what"]), "created": now(), **row}
-        append(f"{options.results}/bench.jsonl", {**record, "provenance": provenance(("make", "bench"), loaded.device)})
+        print(f"{ratio}  {row['what']}\n          {detail}", flush=True)
+        append(f"{results}/bench.jsonl", record(row, run_id, device))
 
 
 if __name__ == "__main__":

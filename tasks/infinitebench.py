@@ -77,7 +77,7 @@ def subset_task(called: str, what: str) -> type[Task]:
         def variant_name(self) -> str:
             return variant_of(called, self.params, {f.name: f.default for f in fields(self)})
 
-        def resolved(self, lengths: Sequence[int]) -> Task:
+        def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
             if called == "longbook_sum_eng":
                 check_rouge(self.name)
             return replace(self, data_sha256=sha256_of(self.file()))

@@ -19,6 +19,10 @@ from ropebench.errors import UsageError
 from ropebench.prompt import Encoder
 from ropebench.task import Example, Metric, Output, Task, Window
 
+# Data sets behind published numbers, whose protocol takes the first documents of at least so many tokens, at every L.
+_PUBLISHED = (PROOFPILE, "hub:emozilla/proofpile-test-tokenized", "hub:emozilla/proofpile-test-tokenized-mistral")
+_PUBLISHED_LEAST = 131072
+
 
 @dataclass(frozen=True)
 class Proofpile(Task):
@@ -37,7 +41,8 @@ class Proofpile(Task):
 
     protocol: Literal["truncated", "sliding"] = "truncated"
     stride: int = 256
-    min_doc_tokens: int | None = None  # documents shorter than this are left out; default: the longest length
+    # Documents shorter than this are left out; default: the longest length, and 131072 for the published sets.
+    min_doc_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("stride", self.stride), ("min_doc_tokens", self.min_doc_tokens)):
@@ -46,8 +51,11 @@ class Proofpile(Task):
         if self.protocol == "truncated" and self.stride != Proofpile.stride:
             raise UsageError("proofpile: stride changes nothing under protocol=truncated; add protocol=sliding")
 
-    def resolved(self, lengths: Sequence[int]) -> Proofpile:
-        return self if self.min_doc_tokens else replace(self, min_doc_tokens=max(lengths))
+    def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Proofpile:
+        if self.min_doc_tokens:
+            return self
+        least = _PUBLISHED_LEAST if corpus is not None and corpus.source in _PUBLISHED else 1
+        return replace(self, min_doc_tokens=max(least, *lengths))
 
     def variant_name(self) -> str:
         return "" if self.protocol == "truncated" else f"sliding-{self.stride}"

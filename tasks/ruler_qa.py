@@ -48,7 +48,7 @@ def question_task(called: str, of: Source, reader: Callable[[str, Path], Questio
         def variant_name(self) -> str:
             return "" if self.layout == "balanced" else self.layout
 
-        def resolved(self, lengths: Sequence[int]) -> Task:
+        def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
             return replace(self, data_sha256=sha256_of(self.file()))
 
         def file(self) -> Path:

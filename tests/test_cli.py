@@ -77,7 +77,8 @@ def test_the_literal_command_of_the_readme(
 
     file = alias / "snapshots" / ("0" * 40) / "proof-pile" / "test.jsonl"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"text": PROSE, "meta": {}}) + "\n" + json.dumps({"text": PROSE[99:], "meta": {}}))
+    long = PROSE * 20  # more than the 131072 tokens that the published protocol asks of a document
+    file.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in (long, PROSE, long[99:])))
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(file))
     assert cli.main(["run", "--model", "llama3-8b", "--method", "mrrope_pro"]) == 0
     said = capsys.readouterr().out
@@ -89,6 +90,9 @@ def test_the_literal_command_of_the_readme(
     assert {record["method"]["label"] for record in records} == {"none", "mrrope_pro×4"}
     assert {record["task"]["name"] for record in records} == {"proofpile", "niah"}
     assert {record["outcome"]["status"] for record in records} == {"ok"}
+    filtered = [r for r in records if r["task"]["name"] == "proofpile"]
+    assert {record["task"]["params"]["min_doc_tokens"] for record in filtered} == {131072}
+    assert {record["condition"]["n_scored"] for record in filtered} == {2}  # of three documents one is too short
     assert "records: results" in said
     assert "1024" in said
     assert str(alias) not in json.dumps(records)  # no path of this machine
@@ -142,6 +146,21 @@ def test_plan_report_show_and_leaderboard_read_what_run_wrote(alias: Path, capsy
     assert sample["targets"]
     assert "recall" in sample["scores"]
     assert "9" in error_of(capsys, "show", cell, "--sample", "9")
+
+
+def test_what_another_revision_of_the_model_measured_is_said(alias: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(run_words()) == 0
+    for file in Path("results").glob("*.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        older = [{**line, "cell_id": "0" + line["cell_id"][1:]} for line in lines]
+        for line in older:
+            line.get("model", {})["revision"] = "0ldc0mm1t" * 4
+        file.write_text("".join(json.dumps(line) + "\n" for line in older))
+    capsys.readouterr()
+    assert cli.main(["plan", *run_words()[1:]]) == 0
+    said = capsys.readouterr().out
+    assert "another revision of the model (0ldc0mm1t0ld, now " in said
+    assert said.count("they are kept, and are not part of this comparison") == 4  # method × task
 
 
 def test_a_longer_length_that_changes_the_factor_is_said(alias: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from ropebench.corpus import Corpus, Document
+from ropebench.corpus import PROOFPILE, Corpus, Document
 from ropebench.prompt import Encoder
 from ropebench.registry import Registry
 from ropebench.task import Example, Output, Task, Window
@@ -134,6 +135,15 @@ def test_26_documents_shorter_than_the_length_are_left_out() -> None:
     assert [example.meta["document"] for example in used] == ["doc-0", "doc-2"]
     assert [example.tokens for example in used] == [64, 64]
     assert [example.meta["tokens_scored"] for example in used] == [63, 63]
+
+
+def test_26_the_published_documents_are_the_same_at_every_length() -> None:
+    text = replace(corpus(digits(131072), digits(131071), digits(200)), source=PROOFPILE)
+    task, enc = Proofpile().resolved([64, 128], text), encoder("bpe")
+    for length in (64, 128):
+        used = list(task.examples(length, enc, 0, text))
+        assert [example.meta["document"] for example in used] == ["doc-0"]
+        assert [example.tokens for example in used] == [length]
 
 
 # 32: answer budget, template and BOS not in the length

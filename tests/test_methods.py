@@ -192,6 +192,16 @@ def test_dynamic_methods_are_their_static_ones_at_the_length_at_hand() -> None:
             assert dynamic.frequencies(geometry, 99.0, length).same_as(static.frequencies(geometry, s, 1), 1e-14)
 
 
+def test_a_method_says_whether_the_factor_of_the_sweep_changes_its_table() -> None:
+    # Where it does not, none stands in its label and id: METHODS' dynamic_ntk is NTK-aware at s = length/L.
+    for name in NAMES:
+        method, geometry = build(name, GEOMETRIES[0]), GEOMETRIES[0]
+        if method.scales:
+            two, nine = (method.frequencies(geometry, factor, 10**6) for factor in (2.0, 9.0))
+            assert method.uses_factor is not two.same_as(nine), name
+    assert [name for name in NAMES if not build(name, GEOMETRIES[0]).uses_factor] == ["dynamic_ntk", "dynamic_yarn"]
+
+
 def test_attention_factor_of_by_parts_is_one() -> None:
     geometry = RopeGeometry(128, 1e4, 4096)
     assert NtkByParts().frequencies(geometry, 16.0, 1).attention_factor == 1.0

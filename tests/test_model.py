@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import transformers
 from fakes import save_tiny, tiny_config
 from ropebench.aliases import ModelSpec, aliases, find
 from ropebench.cache import cache_dir
-from ropebench.device import check_attention, choose_device, choose_dtype
 from ropebench.engine import Engine
 from ropebench.errors import UsageError
 from ropebench.gguf import converted
@@ -365,66 +363,12 @@ def test_a_model_that_does_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch
         load(card(find(str(folder))), "cpu", "float32")
 
 
-def test_a_kind_that_lacks_the_attention_backend(folder: Path, tmp_path: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    config.update(model_type="gemma2", architectures=["Gemma2ForCausalLM"])
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    with pytest.raises(UsageError, match="attention backend 'sdpa'; give --attention eager"):
-        load(card(find(str(tmp_path))), "cpu", "float32")
-
-
 def test_a_tokenizer_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UsageError, match="its tokenizer cannot be read"):
         load_tokenizer(card(find(str(tmp_path))))
-
-
-# Devices and formats
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert choose_device("auto") == choose_device("cpu") == "cpu"
-    with pytest.raises(UsageError, match="'cuda:1' is not available here; available: cpu"):
-        choose_device("cuda:1")
-    with pytest.raises(UsageError, match="unknown device 'gpu'"):
-        choose_device("gpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose_device("auto") == "cuda"
-    assert choose_device("cuda:1") == "cuda:1"
-    for word in ("cuda:2", "cuda:", "cuda:x", "cuda:-1", "cuda:²", "", "cuda1"):
-        with pytest.raises(UsageError, match="device"):
-            choose_device(word)
-
-
-def test_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [choose_dtype(word) for word in ("fp32", "bf16", "fp16", "float32")] == [
-        "float32", "bfloat16", "float16", "float32",
-    ]  # fmt: skip
-    with pytest.raises(UsageError, match="unknown dtype 'float31'; did you mean 'float32'"):
-        choose_dtype("float31")
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    assert choose_dtype("auto", "cpu") == "float32"
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert choose_dtype("auto", "cpu") == "bfloat16"
-    assert choose_dtype("auto", "mps") == "float16"
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert choose_dtype("auto", "cuda:1") == "bfloat16"
-
-
-def test_attention_backends() -> None:
-    check_attention("eager")
-    with pytest.raises(UsageError, match="unknown attention backend 'sdap'; did you mean 'sdpa'"):
-        check_attention("sdap")
-    with pytest.raises(UsageError, match=r"'flash_attention_2' is not available here.*use sdpa"):
-        check_attention("flash_attention_2")
 
 
 # The cache, and the GGUF file of a wheel

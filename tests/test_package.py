@@ -109,7 +109,13 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 def test_sdist_holds_tests_and_tasks(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"bench/ropebench/cli.py", "tasks/niah.py", "tests/test_package.py", "constraints.txt", "LICENSE"} <= names
+    assert {
+        "bench/ropebench/cli/__init__.py",
+        "tasks/niah.py",
+        "tests/test_package.py",
+        "constraints.txt",
+        "LICENSE",
+    } <= names
     assert not [name for name in names if name.startswith((".venv/", "demo/")) or "__pycache__" in name]
 
 

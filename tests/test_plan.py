@@ -102,7 +102,15 @@ def test_at_factor_1_only_the_baseline_is_run_and_it_says_so(sweep: Sweep) -> No
 
 
 def test_length_dependent_methods_run_at_every_length(sweep: Sweep) -> None:
-    assert rows(planned(sweep, methods=("dynamic",), lengths="32", baseline=False)) == [("dynamic_ntk×1", 32)]
+    assert rows(planned(sweep, methods=("dynamic",), lengths="32", baseline=False)) == [("dynamic_ntk", 32)]
+
+
+def test_a_method_that_uses_no_factor_carries_none(sweep: Sweep) -> None:
+    asked = {"methods": ("dynamic_ntk", "dynamic_ntk:f=2", "dynamic_yarn"), "baseline": False}
+    near, far, pinned = (planned(sweep, **asked, **how) for how in ({"target": 256}, {"target": 512}, {"factor": 3.0}))
+    assert rows(near)[::2] == [("dynamic_ntk", 256), ("dynamic_ntk:f=2.0", 256), ("dynamic_yarn", 256)]
+    assert {(one.factor, one.factor_rule) for one in near.cells} == {(None, "none")}
+    assert [one.id for one in near.cells] == [one.id for one in far.cells] == [one.id for one in pinned.cells]
 
 
 def test_one_place_computes_the_factor() -> None:
@@ -327,6 +335,9 @@ FORMS: list[tuple[dict[str, Any], str]] = [
     ({"chat_template": "yes"}, "unknown chat template setting 'yes'"),
     ({"base": "nativ"}, "unknown base 'nativ'; did you mean 'native'"),
     ({"attention": "sdap"}, "unknown attention backend 'sdap'; did you mean 'sdpa'"),
+    ({"batch_size": 8}, "--batch-size 8: allowed: 1 or auto"),
+    ({"batch_size": "many"}, "--batch-size many: allowed: 1 or auto"),
+    ({"batch_size": True}, "--batch-size True: allowed: 1 or auto"),
 ]
 
 

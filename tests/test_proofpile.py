@@ -78,6 +78,22 @@ def test_the_default_filter_is_the_longest_length_of_the_sweep() -> None:
     assert len(draw(Proofpile(min_doc_tokens=150), 32, text)) == 1
 
 
+@pytest.mark.parametrize("source", [
+    "dwzhu/PoSE-Datasets/proof-pile/test.jsonl", "emozilla/proofpile-test-tokenized",
+    "emozilla/proofpile-test-tokenized-mistral",
+])  # fmt: skip
+def test_the_published_sets_take_documents_of_131072_tokens(source: str) -> None:
+    # As YaRN's code does at every length, so that the numbers beside the published ones are of the same documents.
+    published = replace(corpus(100, 131072), source=f"hub:{source}")
+    task = Proofpile().resolved([32, 64], published)
+    assert task.params["min_doc_tokens"] == 131072  # and so it is in the cell
+    assert [example.meta["document"] for example in draw(task, 64, published)] == ["doc-1"]
+    assert Proofpile().resolved([32, 262144], published).min_doc_tokens == 262144
+    assert Proofpile(min_doc_tokens=64).resolved([32], published).min_doc_tokens == 64  # what a person says wins
+    assert Proofpile().resolved([32], replace(published, source="hub:somebody/else")).min_doc_tokens == 32
+    assert Proofpile().resolved([32], corpus(100)).min_doc_tokens == 32
+
+
 def test_a_request_that_no_document_meets_says_how_long_they_are() -> None:
     with pytest.raises(
         UsageError, match=r"proofpile: no document of texts has 64 tokens \(the longest has 63\); choose"

@@ -42,7 +42,7 @@ def tables(folder: Path) -> list[Any]:
         {k: v for k, v in record.items() if k in ("cell_id", "model", "method", "task", "condition", "outcome")}
         for record in newest_ok(read(folder))
     ]
-    rows = [{k: v for k, v in row.items() if k != "run_id"} for row in samples(folder)]
+    rows = [{k: v for k, v in row.items() if k not in ("run_id", "series", "cost")} for row in samples(folder)]
     return [sorted(records, key=lambda record: str(record["cell_id"])), rows]
 
 
@@ -129,7 +129,9 @@ def test_a_record_that_is_missing_after_its_last_sample_costs_no_pass(tmp_path: 
         writer(tmp_path / "cut", "20000101T000000000000Z-000000").sample(row)
     assert run(tmp_path / "cut", [one]).fed == []
     assert tables(tmp_path / "cut") == tables(tmp_path / "whole")
-    assert read(tmp_path / "cut")[0]["cost"]["tokens"] == 0
+    cost, whole = (read(tmp_path / name)[0]["cost"] for name in ("cut", "whole"))
+    assert cost["tokens"] == whole["tokens"] == 4 * (31 + 1)  # what its samples cost when they were measured
+    assert (cost["runs"], cost["partial"]) == (1, False)
 
 
 class Failing(Coins):
@@ -380,15 +382,19 @@ def test_preflight_says_what_a_task_cannot_make(monkeypatch: pytest.MonkeyPatch)
         preflight([cell(bos="always")], Letters(bos=None))
 
 
-def test_prefixes_hold_the_newest_passes_only() -> None:
-    memo = Prefixes(most=2)
-    for first in (1, 2, 3):
-        memo.add((first, 8, 9), [first, first])
+def test_prefixes_are_found_whole_or_not_at_all() -> None:
+    memo = Prefixes()
+    long = tuple(range(100, 300))
+    for ids in ((2, 8, 9), (3, 8, 9), long):
+        memo.add(ids, list(ids[1:]))
     assert memo.find((1, 8)) is None
-    assert memo.find((2, 8)) == [2]
-    assert memo.find((3, 8, 9)) == [3, 3]
+    assert memo.find((2, 8)) == [8]
+    assert memo.find((3, 8, 9)) == [8, 9]
     assert memo.find((3, 9)) is None
     assert memo.find((3, 8, 9, 10)) is None
+    assert memo.find(long[:150]) == list(long[1:150])
+    assert memo.find((*long[:149], 7)) is None  # begins alike, ends otherwise
+    assert memo.find((*long, 300)) is None
 
 
 def test_derived_metrics_are_exp_of_the_mean_and_null_beyond_floating_point() -> None:
@@ -447,7 +453,7 @@ from pathlib import Path
 from test_run import FakeEngine, plan, run
 
 def hang(call):
-    if call == 8:  # in the middle of the second cell
+    if call == 8:  # the third document of the second cell, whose first two serve three lengths
         time.sleep(600)
 
 run(Path(sys.argv[1]), plan(), FakeEngine(hang))
@@ -458,11 +464,11 @@ run(Path(sys.argv[1]), plan(), FakeEngine(hang))
 def test_a_killed_process_is_finished_by_the_next(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "cut"), str(Path(__file__).parent)])
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None and len(_finished(tmp_path / "cut")) < 8:
+    while time.monotonic() < deadline and process.poll() is None and len(_finished(tmp_path / "cut")) < 12:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     assert process.wait(timeout=10) == -signal.SIGKILL
-    assert len(_finished(tmp_path / "cut")) == 8
+    assert len(_finished(tmp_path / "cut")) == 6 + 2 * 3
     rest = run(tmp_path / "cut", plan())
     whole = run(tmp_path / "whole", plan())
     assert tables(tmp_path / "cut") == tables(tmp_path / "whole")

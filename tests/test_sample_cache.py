@@ -122,7 +122,7 @@ class Folder(Counted):
     def params(self) -> dict[str, Any]:
         return {"data_sha256": self.data_sha256}
 
-    def resolved(self, lengths: Any) -> Task:
+    def resolved(self, lengths: Any, corpus: Any = None) -> Task:
         return replace(self, data_sha256=f"hash of {self.data}") if self.says else self
 
 

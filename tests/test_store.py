@@ -15,23 +15,24 @@ import pytest
 from fakes import Coins, Few, cell, writer
 from ropebench import store
 from ropebench.errors import UsageError
-from ropebench.record import canonical, digest, ids_sha256, provenance, summary
+from ropebench.record import SCHEMA, canonical, digest, ids_sha256, provenance, summary
 from ropebench.store import NotStored, Stored, Writer, append, newest_ok, read, samples
 
 Json = dict[str, Any]
+GOLDEN = Path(__file__).parent / "data" / "schema"
 
 
 def record(cell_id: str = "c1", status: str = "ok", created: str = "2026-01-01T00:00:00Z", **more: Any) -> Json:
     return {
-        "schema": 1, "kind": "run", "cell_id": cell_id, "created": created, "outcome": {"status": status},
+        "schema": SCHEMA, "kind": "run", "cell_id": cell_id, "created": created, "outcome": {"status": status},
         "condition": {"n_requested": 4, "n_scored": 4, "n_skipped": 0}, **more,
     }  # fmt: skip
 
 
 def row(cell_id: str = "c1", index: int = 0, **more: Any) -> Json:
     return {
-        "schema": 1, "kind": "sample", "cell_id": cell_id, "index": index, "prompt_sha256": "f" * 64, "scores": {},
-        "skip": None, **more,
+        "schema": SCHEMA, "kind": "sample", "cell_id": cell_id, "index": index, "prompt_sha256": "f" * 64,
+        "scores": {}, "skip": None, **more,
     }  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def test_a_schema_from_the_future_asks_for_an_upgrade(tmp_path: Path) -> None:
 def test_an_old_schema_is_upgraded_at_read_time_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "UPGRADES", {
         -1: lambda old: {**old, "schema": 0, "steps": [-1]},
-        0: lambda old: {**old, "schema": 1, "steps": [*old["steps"], 0]},
+        0: lambda old: {**old, "schema": SCHEMA, "steps": [*old["steps"], 0]},
     })  # fmt: skip
     file = tmp_path / "old.jsonl"
     file.write_text(canonical(record(schema=-1)) + "\n")
@@ -121,6 +122,28 @@ def test_an_old_schema_is_upgraded_at_read_time_step_by_step(tmp_path: Path, mon
 def test_every_upgrade_step_has_a_golden_file() -> None:
     missing = [step for step in store.UPGRADES if not list((Path(__file__).parent / "data").rglob(f"schema-{step}.*"))]
     assert missing == []
+
+
+def test_schema_1_is_read_with_what_it_does_not_say_as_null() -> None:
+    # The golden files hold one record of the first evidence and its rows, as schema 1 wrote them.
+    (old,) = read(GOLDEN)
+    rows = samples(GOLDEN)
+    assert old["schema"] == rows[0]["schema"] == SCHEMA
+    assert old["series"] is None
+    assert old["condition"]["first_id"] is None
+    assert (old["cost"]["runs"], old["cost"]["partial"]) == (None, None)
+    assert old["cost"]["seconds"] > 0
+    assert [(row["index"], row["series"], row["cost"]) for row in rows] == [(i, None, None) for i in range(5)]
+    written = json.loads((GOLDEN / "schema-1.jsonl").read_text())
+    kept = {group: {k: v for k, v in old[group].items() if k in written[group]} for group in ("condition", "cost")}
+    assert {**old, **kept, "schema": 1} == {**written, "series": None}
+
+
+@pytest.mark.parametrize("group", ["condition", "cost"])
+def test_a_line_of_schema_1_that_is_not_whole_is_named(tmp_path: Path, group: str) -> None:
+    (tmp_path / "old.jsonl").write_text(canonical({**record(schema=1), "outcome": 3, group: 3}) + "\n")
+    with pytest.raises(UsageError, match=r"^old\.jsonl:1: not a whole ropebench record"):
+        read(tmp_path)
 
 
 def test_the_newest_ok_record_of_a_cell_wins() -> None:

@@ -14,6 +14,7 @@ from ropebench.errors import UsageError, unknown
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,95}", re.ASCII)
+_COMMIT = re.compile("[0-9a-f]{40}")
 _PACKAGE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -100,6 +101,11 @@ def _spec(where: str, name: str, table: Any, home: Path) -> ModelSpec:
     if spec.folder is not None:  # a relative one is meant from where the file lies
         return replace(spec, source=f"folder:{home / os.path.expanduser(spec.folder)}")
     return spec
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a hub revision is a whole commit hash: what it names never changes, unlike a branch or a tag."""
+    return _COMMIT.fullmatch(revision) is not None
 
 
 def find(name: str, extra: str | None = None, revision: str | None = None) -> ModelSpec:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+from typing import Any
+
 from ropebench.errors import UsageError, unknown
 
 DTYPES = ("float32", "bfloat16", "float16")
-ATTENTION = ("sdpa", "eager", "flash_attention_2", "flex_attention")
+ATTENTION = ("auto", "sdpa", "eager", "flash_attention_2", "flex_attention")
 _SHORT = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -29,7 +32,8 @@ def choose_device(word: str = "auto") -> str:
 
 
 def choose_dtype(word: str = "auto", device: str = "cpu") -> str:
-    """bfloat16 where the hardware multiplies it, else float16 on mps and float32. Raises UsageError for other words."""
+    """bfloat16 where the device multiplies it, else float32 (on an older CUDA device float16: half the memory decides
+    there what fits). Raises UsageError for other words."""
     import torch
 
     word = _SHORT.get(word, word)
@@ -37,7 +41,10 @@ def choose_dtype(word: str = "auto", device: str = "cpu") -> str:
         if device.startswith("cuda"):
             return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
         if device.startswith("mps"):
-            return "float16"
+            # float16 overflows in several models (its largest number is 65,504), which would pass for a method's
+            # failure at long lengths. Metal has bfloat16 from macOS 14 on, on Apple's own chips.
+            known = platform.machine() == "arm64" and torch.backends.mps.is_macos_or_newer(14, 0)
+            return "bfloat16" if known else "float32"
         # Without matrix units for it, bf16 on a CPU is several times slower than float32 and less exact.
         fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
         return "bfloat16" if fast else "float32"
@@ -58,3 +65,32 @@ def check_attention(word: str) -> None:
                 "attention backend 'flash_attention_2' is not available here (it needs a CUDA device and the package "
                 "flash-attn); use sdpa, which takes PyTorch's own flash path on a GPU"
             )
+
+
+def choose_attention(word: str, config: Any) -> str:
+    """The attention backend for a model of this config. `auto` is sdpa, or eager where transformers has no sdpa for
+    this kind of model (soft-capped scores, attention sinks).
+
+    Raises UsageError for a backend that is not here, and for sdpa where there is none.
+    """
+    check_attention(word)
+    if word not in ("auto", "sdpa") or _has_sdpa(config):
+        return "sdpa" if word == "auto" else word
+    if word == "sdpa":
+        raise UsageError(
+            f"attention backend 'sdpa': transformers has none for models of type {config.model_type!r}; give "
+            "--attention eager, or leave it out (auto chooses eager here)"
+        )
+    return "eager"
+
+
+def _has_sdpa(config: Any) -> bool:
+    """Whether transformers' own class for this config runs on sdpa; True where it has no class (a model's own code is
+    asked when it is loaded)."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return True
+    found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    classes = found if isinstance(found, (tuple, list)) else (found,)
+    return all(getattr(cls, "_supports_sdpa", True) for cls in classes)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import os
 import shutil
-from contextlib import redirect_stderr
 from pathlib import Path
 
 from ropebench.cache import cache_dir
@@ -51,9 +49,8 @@ def _convert(name: str, file: Path, folder: Path) -> None:
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     unfinished.mkdir(parents=True, exist_ok=True)
     try:
-        with redirect_stderr(io.StringIO()):  # a bar that transformers draws whatever its settings
-            read = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        read = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         # transformers marks what it read as quantised and refuses to save it; the values are plain float32 by now.
         config = read.config
         if hasattr(config, "quantization_config"):

@@ -28,13 +28,15 @@ class Method:
     `source` (paper and equation), and defines `frequencies`.
 
     `length_dependent`: the table depends on the length of the sequence, so it is computed for each example and nothing
-    cached under another length is reused. `scales` is False for the unmodified models.
+    cached under another length is reused. `scales` is False for the unmodified models. `uses_factor` is False where the
+    table is the same whatever the factor of the sweep: such a method takes none, so that none stands in its label.
     """
 
     name: ClassVar[str] = ""
     version: ClassVar[int] = 1
     length_dependent: ClassVar[bool] = False
     scales: ClassVar[bool] = True
+    uses_factor: ClassVar[bool] = True
     summary: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

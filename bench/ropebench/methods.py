@@ -86,7 +86,7 @@ class DynamicNtk(Method):
     The sweep's factor is not used.
     """
 
-    name, length_dependent = "dynamic_ntk", True
+    name, length_dependent, uses_factor = "dynamic_ntk", True, False
     summary = "NTK-aware at the factor of each sequence's own length"
     source = "transformers 'dynamic'; LCEG, arXiv:2409.12181 (f=2)"
     f: float = 1.0
@@ -173,7 +173,7 @@ class NtkByPartsPaper(Method):
 class DynamicYarn(Method):
     """`yarn` at the factor of the sequence at hand: s_t = max(1, length/L), attention factor included."""
 
-    name, length_dependent = "dynamic_yarn", True
+    name, length_dependent, uses_factor = "dynamic_yarn", True, False
     summary = "yarn at the factor of each sequence's own length"
     source = "YaRN, arXiv:2309.00071, §3.3"
     beta_fast: float = 32.0

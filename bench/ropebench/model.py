@@ -14,21 +14,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ropebench.aliases import ModelSpec, aliases, find
+from ropebench.aliases import ModelSpec, aliases, find, is_commit
 from ropebench.cache import cache_dir
-from ropebench.device import check_attention, choose_device, choose_dtype
+from ropebench.device import choose_attention, choose_device, choose_dtype
 from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.gguf import converted
 from ropebench.memory import is_out_of_memory
 
-__all__ = ["LoadedModel", "ModelCard", "ModelSpec", "aliases", "cache_dir", "card", "find", "load", "load_tokenizer"]
+__all__ = [
+    "LoadedModel", "ModelCard", "ModelSpec", "aliases", "cache_dir", "card", "find", "is_commit", "load",
+    "load_tokenizer",
+]  # fmt: skip
+
+
+# Suffixes of what transformers reads of a folder: weights; config, index, tokenizer and generation settings; tokenizer
+# models and vocabularies; chat templates; a model's own code.
+_READ = frozenset({".safetensors", ".json", ".model", ".tiktoken", ".txt", ".jinja", ".py"})
 
 
 @dataclass(frozen=True)
 class ModelCard:
     """What is known of a model without loading it. `path` is what the loader is given (folder or hub id); `revision`
-    the hub commit or the SHA-256 of the weight files."""
+    is the hub commit, the SHA-256 over a folder's files, or that of a GGUF file."""
 
     spec: ModelSpec
     path: str
@@ -67,7 +75,7 @@ def card(
     if spec.folder is not None:
         if not (spec.folder / "config.json").is_file():
             raise UsageError(f"model {spec.id!r}: folder {spec.folder.name!r} is not here, or has no config.json")
-        path, revision = str(spec.folder), _weights_sha256(spec.folder)
+        path, revision = str(spec.folder), _folder_sha256(spec.folder)
     elif spec.package is not None:
         path, revision = converted(spec.id, spec.package, str(spec.file), spec.install)
     else:
@@ -130,10 +138,11 @@ def unreadable(spec: ModelSpec, part: str, error: Exception) -> UsageError:
     )
 
 
-def _weights_sha256(folder: Path) -> str:
-    """SHA-256 over the names and contents of a folder's weight files; remembered by (name, size, time) in the cache."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
+def _folder_sha256(folder: Path) -> str:
+    """SHA-256 over the names and contents of all files of a folder that a loader may read: weights, config, tokenizer,
+    chat templates, generation settings, code. Remembered by (name, size, time) in the cache."""
+    files = sorted(f for f in (*folder.iterdir(), *folder.glob("additional_chat_templates/*")) if _is_read(f))
+    if not any(file.suffix == ".safetensors" for file in files):
         raise UsageError(f"model folder {folder.name!r} has no *.safetensors weights (other formats are not read)")
     key = json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files])
     note = cache_dir() / "weights" / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".txt")
@@ -145,11 +154,15 @@ def _weights_sha256(folder: Path) -> str:
         return known
     total = hashlib.sha256()
     for file in files:
-        total.update(file.name.encode())
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0")
         with file.open("rb") as handle:
             total.update(hashlib.file_digest(handle, "sha256").digest())
     _remember(note, total.hexdigest())
     return total.hexdigest()
+
+
+def _is_read(file: Path) -> bool:
+    return file.suffix in _READ and not file.name.startswith(".") and file.is_file()
 
 
 def _remember(note: Path, text: str) -> None:
@@ -182,7 +195,7 @@ def load(
     card: ModelCard,
     device: str = "auto",
     dtype: str = "auto",
-    attention: str = "sdpa",
+    attention: str = "auto",
     trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load weights (safetensors only) and prove that this model takes a rotary table and gives it back.
@@ -196,7 +209,7 @@ def load(
 
     device = choose_device(device)
     dtype = choose_dtype(dtype, device)
-    check_attention(attention)
+    attention = choose_attention(attention, card.config)
     tokenizer = load_tokenizer(card, trust_remote_code)
     try:
         loader: Any = AutoModelForCausalLM

@@ -25,8 +25,12 @@ def prompt_sha256(example: Example) -> str:
     return ids_sha256(parts[1]) if not example.ids and len(parts) == 2 else ids_sha256([i for p in parts for i in p])
 
 
-def sample_row(cell: Cell, run_id: str, index: int, example: Example, output: Output | None) -> Json:
-    """The row of one example, scored; `output` is None for one that is skipped.
+def sample_row(
+    cell: Cell, run_id: str, index: int, example: Example, output: Output | None,
+    series: str | None = None, cost: Json | None = None,
+) -> Json:  # fmt: skip
+    """The row of one example, scored; `output` is None for one that is skipped. `series` is the run that began the set
+    of samples; `cost` holds the seconds and tokens of the sample's passes.
 
     Raises ArithmeticError for a score that is not a finite number, ValueError for one that the task does not declare.
     """
@@ -36,6 +40,7 @@ def sample_row(cell: Cell, run_id: str, index: int, example: Example, output: Ou
         "kind": "sample",
         "cell_id": cell.id,
         "run_id": run_id,
+        "series": series,
         "index": index,
         "prompt_sha256": prompt_sha256(example),
         "tokens": example.tokens,
@@ -45,6 +50,7 @@ def sample_row(cell: Cell, run_id: str, index: int, example: Example, output: Ou
         "targets": list(example.targets),
         "meta": dict(example.meta),
         "nll_bins": _bins(example, output),
+        "cost": cost,
     }
 
 
@@ -106,10 +112,12 @@ def failure(caught: Exception) -> tuple[str, Json]:
 
 
 def record_of(
-    cell: Cell, rows: Sequence[Json], *, status: str, error: Json | None, live: Any, bos_used: bool | None, cost: Json,
-    run_id: str, argv: tuple[str, ...], device: str,
+    cell: Cell, rows: Sequence[Json], *, status: str, error: Json | None, live: Any, first_id: int | None,
+    bos_used: bool | None, cost: Json, run_id: str, series: str | None, argv: tuple[str, ...], device: str,
 ) -> Json:  # fmt: skip
-    """The record of a cell: `rows` are its samples, `live` the table read back from the model (None: never set)."""
+    """The record of a cell: `rows` are its samples, `live` the table read back from the model (None: never set),
+    `first_id` the id that its inputs begin with and `bos_used` whether that is the BOS token (None: nothing was fed);
+    `cost` is that of this run, to which the rows of earlier ones add theirs."""
     scored = [row for row in rows if row["skip"] is None]
     tokens = [row["tokens"] for row in rows]
     metrics = metrics_of(cell.task, rows) if status == "ok" else {}
@@ -123,6 +131,7 @@ def record_of(
         "record_id": digest([cell.id, run_id, created, len(rows)]),
         "cell_id": cell.id,
         "run_id": run_id,
+        "series": series,
         "created": created,
         "model": _model(cell),
         "method": _method(cell, live),
@@ -132,6 +141,7 @@ def record_of(
             "seed": cell.seed,
             "bos": cell.bos,
             "bos_used": bos_used,
+            "first_id": first_id,
             "chat_template": "on" if cell.chat else "off",
             "n_requested": cell.n,
             "n_scored": len(scored),
@@ -141,8 +151,25 @@ def record_of(
             "tokens_max": max(tokens, default=None),
         },
         "outcome": {"status": status, "error": error, "metrics": metrics, "primary": cell.task.primary.name},
-        "cost": cost,
+        "cost": _cost(cost, rows, run_id),
         "provenance": provenance(argv, device),
+    }
+
+
+def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
+    """The cost of this run with that of the samples it took over from earlier ones; `partial` where a sample of schema
+    1 does not tell its own."""
+    earlier = [row for row in rows if row["run_id"] != run_id]
+    told = [row["cost"] for row in earlier if row["cost"] is not None]
+    seconds = own["seconds"] + sum(cost["seconds"] for cost in told)
+    tokens = own["tokens"] + sum(cost["tokens"] for cost in told)
+    return {
+        "seconds": seconds,
+        "tokens": tokens,
+        "tokens_per_second": tokens / seconds if tokens and seconds else None,
+        "peak_bytes": own["peak_bytes"],
+        "runs": len({row["run_id"] for row in rows}),
+        "partial": len(told) < len(earlier),
     }
 
 

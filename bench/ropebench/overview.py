@@ -15,6 +15,7 @@ from ropebench.method import radix
 from ropebench.plan import Plan
 from ropebench.record import Json
 from ropebench.run import Stored
+from ropebench.tokens import tokens_to_feed
 
 
 def tables_of(plan: Plan) -> list[Json]:
@@ -59,23 +60,14 @@ def pair_rows(rows: Sequence[Mapping[str, Any]], geometry: RopeGeometry) -> tupl
     return header, body
 
 
-def costs(plan: Plan, stored: Stored) -> tuple[list[Json], list[str]]:
-    """One row per cell: what is stored and what is left, in samples and tokens; and notes on stored cells that no
-    longer apply because the factor has changed.
-
-    A static method's likelihood at a shorter length is read off the longest pass, so it adds no tokens.
-    """
-    rows, passes = [], set()
+def costs(plan: Plan, stored: Stored, tokenizer: Any) -> tuple[list[Json], list[str]]:
+    """One row per cell: what is stored and what is left, in samples and tokens (`tokens_to_feed` says how they are
+    counted); and notes on stored cells that no longer apply because the factor or the model's revision has changed."""
+    tokens = tokens_to_feed(plan.cells, stored, tokenizer)
+    rows = []
     for cell in plan.cells:
         done = stored.done(cell)
-        have = 0 if done else len([i for i in stored.rows.get(cell.id, {}) if i < cell.n])
-        left = 0 if done else cell.n - have
-        # A task without generation scores documents; its shorter lengths ride on the longest one of this plan.
-        rides = not cell.length_dependent and not cell.task.chat
-        key = (cell.method_label, cell.task_label)
-        free = rides and key in passes
-        if left and rides:
-            passes.add(key)
+        have = cell.n if done else len([i for i in stored.rows.get(cell.id, {}) if i < cell.n])
         rows.append(
             {
                 "cell_id": cell.id,
@@ -83,8 +75,9 @@ def costs(plan: Plan, stored: Stored) -> tuple[list[Json], list[str]]:
                 "task": cell.task_label,
                 "length": cell.length,
                 "n": cell.n,
-                "stored": cell.n - left,
-                "tokens_left": 0 if free else left * cell.length,
+                "stored": have,
+                "tokens_left": tokens[cell.id][0],
+                "tokens_exact": tokens[cell.id][1],
                 "state": "stored" if done else "to run" if not have else f"to go on after {have}",
             }
         )
@@ -92,18 +85,24 @@ def costs(plan: Plan, stored: Stored) -> tuple[list[Json], list[str]]:
 
 
 def _outdated(plan: Plan, stored: Stored) -> list[str]:
-    """Stored cells of the same model, method and task whose factor is not the plan's."""
+    """Stored cells of the same model, method and task whose factor or revision is not the plan's."""
     here = {cell.id for cell in plan.cells}
+    revision = plan.cells[0].card.revision
     planned = {(cell.card.id, cell.method.name, cell.task_label): cell.factor for cell in plan.cells}
-    notes: dict[str, list[int]] = {}
+    notes: dict[tuple[str, str], set[int]] = {}
     for record in stored.records.values():
         key = (record["model"]["id"], record["method"]["name"], record["task"]["label"])
-        factor = record["method"]["factor"]
-        if record["cell_id"] not in here and key in planned and factor not in (None, planned[key]):
-            label = f"{record['method']['label']} {record['task']['label']}"
-            notes.setdefault(label, []).append(record["condition"]["length"])
+        if record["cell_id"] in here or key not in planned:
+            continue
+        factor, other = record["method"]["factor"], record["model"]["revision"]
+        label = f"{record['method']['label']} {record['task']['label']}"
+        if factor not in (None, planned[key]):
+            notes.setdefault((label, "factor"), set()).add(record["condition"]["length"])
+        elif other != revision:
+            why = f"revision of the model ({other[:12]}, now {revision[:12]})"
+            notes.setdefault((label, why), set()).add(record["condition"]["length"])
     return [
-        f"stored {label} at {', '.join(map(str, sorted(lengths)))}: another factor than this plan's; they are kept, "
-        "and are not part of this comparison"
-        for label, lengths in sorted(notes.items())
+        f"stored {label} at {', '.join(map(str, sorted(lengths)))}: another {why} than this plan's; they are kept, and "
+        "are not part of this comparison"
+        for (label, why), lengths in sorted(notes.items())
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ropebench.cell import Cell
@@ -71,11 +71,10 @@ def _ids(pair: tuple[int, Example]) -> tuple[int, ...]:
 
 @dataclass
 class Shared:
-    """What one cell leaves to the next: a runner, and likelihood already paid for. Made anew for another table."""
+    """What one cell leaves to the next: a runner with what it holds. Made anew for another table."""
 
     make: MakeRunner
     runner: Runner | None = None
-    memo: Prefixes = field(default_factory=Prefixes)
     under: str = ""
 
     def of(self, cell: Cell, loaded: Any, encoder: Encoder) -> Runner:
@@ -89,13 +88,13 @@ class Shared:
 
     def drop(self) -> None:
         """Hold nothing, such as after memory ran out."""
-        self.runner, self.memo, self.under = None, Prefixes(), ""
+        self.runner, self.under = None, ""
 
 
 @dataclass
 class Passes:
-    """The passes of one cell, each under the table that belongs to its length. `table(length)` is the context in which
-    that table is live."""
+    """The passes of one sample, each under the table that belongs to its length. `table(length)` is the context in
+    which that table is live; `memo` holds passes made for other lengths of the same document."""
 
     cell: Cell
     runner: Runner

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from ropebench.cell import Cell
 from ropebench.corpus import Corpus, open_corpus
-from ropebench.device import choose_device, choose_dtype
+from ropebench.device import choose_attention, choose_device, choose_dtype
 from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry
 from ropebench.methods import Method, Native
-from ropebench.model import ModelCard, card, find
+from ropebench.model import ModelCard, card, find, is_commit
 from ropebench.registry import Entry, Registry
 from ropebench.sweep import Sweep, length_of
 from ropebench.task import Task
@@ -68,9 +68,10 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     device = choose_device(sweep.device)
     dtype = choose_dtype(sweep.dtype, device)
     model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code)
+    attention = choose_attention(sweep.attention, model.config)
     geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
-    notes: list[str] = []
+    notes = _about(model, attention, sweep.attention)
     asked = [_asked(sweep, task, entry, trained, corpora, notes) for task, entry in tasks]
     target = sweep.target or max(max(one.lengths) for one in asked)
     baseline = "native" if model.geometry.shipped else "none"
@@ -90,7 +91,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
                     )
                     continue
                 cell = Cell(
-                    model, own, sweep.base, device, dtype, sweep.attention,
+                    model, own, sweep.base, device, dtype, attention,
                     method, method_entry.code, factor, rule,
                     one.task, one.entry.code, one.corpus, length, sweep.seed,
                     sweep.bos, chat and one.task.chat, one.n, sweep.trust_remote_code,
@@ -107,6 +108,22 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     return Plan(tuple(cells.values()), tuple(dict.fromkeys(notes)), sweep)
 
 
+def _about(model: ModelCard, attention: str, asked: str) -> list[str]:
+    """What a person should know of the model as it was found."""
+    notes, spec = [], model.spec
+    if spec.on_hub and not is_commit(spec.revision):
+        found = f"resolved to {model.revision}; give --revision {model.revision} to keep to it"
+        if not is_commit(model.revision):
+            found = "and no commit could be found for it, so that a later change would go unnoticed"
+        notes.append(f"{model.id}: revision {spec.revision!r} of {spec.source} is a moving target; {found}")
+    if attention == "eager" and asked == "auto":
+        notes.append(
+            f"{model.id}: transformers has no sdpa for models of type {model.config.model_type!r}, so attention is "
+            "eager; it holds a matrix of length × length per head, which limits the length that fits into memory"
+        )
+    return notes
+
+
 def _is_unmodified(method: Method, start: RopeGeometry, shipped: RopeGeometry, length: int) -> bool:
     """Whether a method at factor 1 is the model as it is. Not so for a table that ignores the factor, an attention
     factor of its own, or a checkpoint that ships a scaling which the method does not start from."""
@@ -117,7 +134,7 @@ def _is_unmodified(method: Method, start: RopeGeometry, shipped: RopeGeometry, l
 
 def factor_of(sweep: Sweep, method: Method, trained: int, target: int, length: int) -> tuple[float | None, str]:
     """The factor and the rule that gave it: the one place that computes it. None for methods that take no factor."""
-    if not method.scales:
+    if not (method.scales and method.uses_factor):
         return None, "none"
     if sweep.factor is not None:
         return float(sweep.factor), "factor"
@@ -163,7 +180,8 @@ def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, corpora: bool, 
         if word is None:
             raise UsageError(f"task {task.name!r} needs long text: give --docs installed, or --docs FOLDER")
         corpus = open_corpus(word, sweep.offline)
-    return _Asked(task.resolved(lengths), entry, corpus, lengths, sweep.n_of(entry.name) or task.default_n)
+    resolved = task.resolved(lengths, corpus) if corpus else task.resolved(lengths)
+    return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or task.default_n)
 
 
 def _check_minimum(task: Task, length: int) -> None:

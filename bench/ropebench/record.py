@@ -2,11 +2,12 @@
 
 A record is a nested mapping, one line of JSON, with the groups of `results/README.md`:
 
-    schema, kind, record_id, cell_id, run_id, created,
+    schema, kind, record_id, cell_id, run_id, series, created,
     model{…}, method{…}, task{…}, condition{…}, outcome{…}, cost{…}, provenance{…}
 
-A sample row is {schema, kind="sample", cell_id, run_id, index, prompt_sha256, tokens, skip, scores{}, output, targets,
-meta{}, nll_bins{}}. Numbers are full precision, unknown is null, and NaN or infinity cannot be written.
+A sample row is {schema, kind="sample", cell_id, run_id, series, index, prompt_sha256, tokens, skip, scores{}, output,
+targets, meta{}, nll_bins{}, cost{}}. Numbers are full precision, unknown is null, and NaN or infinity cannot be
+written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 from ropebench import __version__
 
-SCHEMA = 1
+SCHEMA = 2
 STATUSES = ("ok", "error", "out_of_memory", "unsupported")
 
 Json = dict[str, Any]

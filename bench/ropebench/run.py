@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 from ropebench.cell import Cell
@@ -17,11 +17,12 @@ from ropebench.errors import UsageError
 from ropebench.memory import PeakMemory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
 from ropebench.passes import MakeRunner, Passes, Runner, Shared, by_beginning
+from ropebench.prefixes import Prefixes
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
 from ropebench.store import NotStored, Stored, Writer
-from ropebench.task import Example
+from ropebench.task import Example, Output
 
 __all__ = ["Progress", "Runner", "Stored", "encoder_of", "preflight", "prompt_sha256", "run_cells"]
 
@@ -88,13 +89,47 @@ def run_cells(
 
         engine = Engine
     shared = Shared(engine)
-    records = []
+    records: list[Json] = []
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
-    for number, cell in enumerate(cells, 1):
-        report = _Reporter(cell, number, len(cells), progress)
-        records.append(_run_cell(cell, loaded, stored, writer, tuple(argv), report, shared))
-        writer.record(records[-1])
+    for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair)):
+        same = [
+            _Running(cell, loaded, stored, writer, tuple(argv), _Reporter(cell, number, len(cells), progress), shared)
+            for number, cell in group
+        ]
+        for one in same:
+            one.begin()
+        for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
+            _measure(part, loaded)
+            for one in part:
+                records.append(one.record())
+                writer.record(records[-1])
     return records
+
+
+def _samples_of(number: int, cell: Cell) -> str:
+    """What cells have in common that read the same samples under the same static table, at several lengths."""
+    if cell.length_dependent:
+        return str(number)
+    identity = cell.identity
+    return canonical([identity["model"], identity["method"], identity["task"], cell.seed, cell.bos, cell.chat])
+
+
+def _measure(cells: Sequence[_Running], loaded: Any) -> None:
+    """Measure cells of one table, sample by sample: all lengths of a document before the next document, so that one
+    pass serves them all and no more than one document's passes are held."""
+    first = cells[0].cell
+    try:
+        with _table(first, loaded, first.length) as live:
+            while going := [one for one in cells if not one.over]:
+                memo = Prefixes()
+                for one in going:
+                    one.live = live
+                    one.step(memo)
+    except NotStored:
+        raise
+    except Exception as caught:  # the table could not be put in or taken out
+        for one in cells:
+            one.fail(caught)
 
 
 @dataclass
@@ -105,78 +140,128 @@ class _Reporter:
     number: int
     cells: int
     show: Callable[[Progress], None]
-    began: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0  # of the cell's own steps, not of those between them
+    fed: int = 0  # tokens that went through the model: nothing stored, nothing read off another pass
     measured: int = 0
-    _runner: Runner | None = None
-    _before: int = 0
-
-    def counts(self, runner: Runner) -> None:
-        """What `runner` is fed from now on is this cell's cost."""
-        self._runner, self._before = runner, runner.tokens_fed
-
-    @property
-    def fed(self) -> int:
-        """Tokens that went through the model: nothing stored, nothing read off another pass."""
-        return self._runner.tokens_fed - self._before if self._runner else 0
 
     def at(self, done: int) -> None:
-        spent = time.monotonic() - self.began
-        left = spent / self.measured * (self.cell.n - done) if self.measured else None
-        self.show(Progress(self.cell, self.number, self.cells, done, self.cell.n, self._rate(spent), left))
-
-    def _rate(self, seconds: float) -> float | None:
-        return self.fed / seconds if self.fed and seconds else None
-
-    def cost(self, peak_bytes: int | None) -> Json:
-        seconds = time.monotonic() - self.began
-        rate = self._rate(seconds)
-        return {"seconds": seconds, "tokens": self.fed, "tokens_per_second": rate, "peak_bytes": peak_bytes}
+        left = self.seconds / self.measured * (self.cell.n - done) if self.measured else None
+        rate = self.fed / self.seconds if self.fed and self.seconds else None
+        self.show(Progress(self.cell, self.number, self.cells, done, self.cell.n, rate, left))
 
 
-def _run_cell(
-    cell: Cell, loaded: Any, stored: Stored, writer: Writer, argv: tuple[str, ...], report: _Reporter, shared: Shared
-) -> Json:  # fmt: skip
-    rows: list[Json] = []
-    status, error, live, bos_used = "ok", None, None, None
-    device = str(loaded.device)
-    peak = PeakMemory(device)
-    try:
-        encoder = encoder_of(cell, loaded.tokenizer)
-        bos_used = encoder.adds_bos
-        runner = shared.of(cell, loaded, encoder)
-        report.counts(runner)
-        passes = Passes(cell, runner, shared.memo, lambda length: _table(cell, loaded, length))
-        with _table(cell, loaded, cell.length) as live:
-            for row in _rows(cell, encoder, stored.rows.get(cell.id, {}), passes, writer, report):
-                rows.append(row)
-    except NotStored:
-        raise
-    except Exception as caught:  # any failure of a task, a model or a device is this cell's outcome
-        status, error = failure(caught)
-    rows.sort(key=lambda row: int(row["index"]))
-    if status != "ok":
-        shared.drop()
-        release(device)
-    return record_of(
-        cell, rows, status=status, error=error, live=live, bos_used=bos_used, cost=report.cost(peak.bytes()),
-        run_id=writer.run_id, argv=argv, device=device,
-    )  # fmt: skip
+@dataclass
+class _Running:
+    """A cell under way: its rows so far, and how it ended. Whatever fails in it is its own outcome."""
+
+    cell: Cell
+    loaded: Any
+    stored: Stored
+    writer: Writer
+    argv: tuple[str, ...]
+    report: _Reporter
+    shared: Shared
+    rows: list[Json] = field(default_factory=list)
+    over: bool = False
+    status: str = "ok"
+    error: Json | None = None
+    live: Any = None  # the table read back from the model
+    only_scores: bool = True  # its samples ask for likelihood only, as a first one shows
+    encoder: Encoder | None = None
+    first_id: int | None = None
+    peak_bytes: int | None = None
+    _runner: Runner | None = None
+
+    def begin(self) -> None:
+        """Make ready to measure, and look at a first sample."""
+        cell = self.cell
+        with self._own():
+            self.encoder = encoder_of(cell, self.loaded.tokenizer)
+            self._runner = self.shared.of(cell, self.loaded, self.encoder)
+            stream = islice(examples_of(cell, self.encoder), cell.n)
+            first = next(stream, None)
+            self.only_scores = first is None or not first.max_new_tokens
+            self._next = self._measured(stream if first is None else chain([first], stream))
+
+    def step(self, memo: Prefixes) -> None:
+        """Measure the next sample; `memo` holds passes that other lengths of the same document have made."""
+        with self._own():
+            assert self.encoder is not None
+            self._runner = self.shared.of(self.cell, self.loaded, self.encoder)
+            self._passes = Passes(self.cell, self._runner, memo, lambda n: _table(self.cell, self.loaded, n))
+            row = next(self._next, None)
+            if row is None:
+                self.over = True
+            else:
+                self.rows.append(row)
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """Time and memory of this cell alone; an exception ends the cell, not the run."""
+        device = str(self.loaded.device)
+        began, peak = time.monotonic(), PeakMemory(device)
+        try:
+            yield
+        except NotStored:
+            raise
+        except Exception as caught:  # any failure of a task, a model or a device
+            self.fail(caught)
+        finally:
+            self.report.seconds += time.monotonic() - began
+            self.peak_bytes = max(filter(None, (self.peak_bytes, peak.bytes())), default=None)
+        if self.status != "ok":
+            self.shared.drop()
+            release(device)
+
+    def fail(self, caught: Exception) -> None:
+        self.over = True
+        self.status, self.error = failure(caught)
+
+    def _measured(self, examples: Iterable[Example]) -> Iterator[Json]:
+        """The cell's sample rows: the stored one where its prompt is still the same, else measured and written."""
+        cell, report = self.cell, self.report
+        old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.writer.run_id)
+        stream = enumerate(examples)
+        for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
+            report.at(done)
+            if self.first_id is None:
+                self.first_id = _first_id(example)
+            row = old.get(index)
+            if row is None or row["prompt_sha256"] != prompt_sha256(example):
+                output, cost = self._output(example)
+                row = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
+                self.writer.sample(row)
+                report.measured += 1
+            yield row
+
+    def _output(self, example: Example) -> tuple[Output | None, Json]:
+        """What the model makes of an example, and what that cost; counted also where it fails."""
+        assert self._runner is not None
+        began, before = time.monotonic(), self._runner.tokens_fed
+        try:
+            output = self._passes.output(example) if example.skip is None else None
+        finally:
+            fed = self._runner.tokens_fed - before
+            self.report.fed += fed
+        return output, {"seconds": time.monotonic() - began, "tokens": fed}
+
+    def record(self) -> Json:
+        """The record of the cell as it stands."""
+        bos = None
+        if self.encoder is not None and self.first_id is not None:
+            bos = self.first_id == self.encoder.bos_id
+        cost = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
+        return record_of(
+            self.cell, sorted(self.rows, key=lambda row: int(row["index"])), status=self.status, error=self.error,
+            live=self.live, first_id=self.first_id, bos_used=bos, cost=cost, run_id=self.writer.run_id,
+            series=self.stored.series(self.cell, self.writer.run_id), argv=self.argv, device=str(self.loaded.device),
+        )  # fmt: skip
 
 
-def _rows(
-    cell: Cell, encoder: Encoder, old: dict[int, Json], passes: Passes, writer: Writer, report: _Reporter
-) -> Iterator[Json]:
-    """The cell's sample rows: the stored one where its prompt is still the same, else measured and written."""
-    stream: Iterable[tuple[int, Example]] = enumerate(islice(examples_of(cell, encoder), cell.n))
-    for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
-        report.at(done)
-        row = old.get(index)
-        if row is None or row["prompt_sha256"] != prompt_sha256(example):
-            output = passes.output(example) if example.skip is None else None
-            row = sample_row(cell, writer.run_id, index, example, output)
-            writer.sample(row)
-            report.measured += 1
-        yield row
+def _first_id(example: Example) -> int | None:
+    """The id that an example's input really begins with, whoever put it there."""
+    ids = example.ids or (example.windows[0].ids if example.windows else ())
+    return ids[0] if ids and example.skip is None else None
 
 
 def _table(cell: Cell, loaded: Any, length: int) -> Any:

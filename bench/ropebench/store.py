@@ -4,6 +4,9 @@ One run writes two files, `RUN.jsonl` (records) and `RUN.samples.jsonl` (sample 
 edited in place; the newest `ok` record of a cell wins. A torn last line (a crash in mid-write) is reported and skipped;
 any other bad line is an error with file and line.
 
+Samples that were measured as one set carry one `series`: the run that began it. Runs that go on with the set keep it,
+and a rerun begins another, so that a rerun that is cut off never mixes its scores with older ones.
+
 Here too: what a folder already holds (`Stored`), and whether a cell is done.
 """
 
@@ -28,9 +31,22 @@ if TYPE_CHECKING:
 
 SAMPLES = ".samples.jsonl"
 
-# One function per step, from a schema to the next; each has a golden file in tests/data.
-UPGRADES: dict[int, Callable[[Json], Json]] = {}
 
+def _to_2(line: Json) -> Json:
+    """Schema 1 says neither which set of samples a line belongs to, nor what a sample cost, nor which id came first."""
+    line = {**line, "schema": 2, "series": None}
+    if line.get("kind") == "sample":
+        return {**line, "cost": None}
+    if line.get("kind") == "run":
+        unknown: dict[str, Json] = {"condition": {"first_id": None}, "cost": {"runs": None, "partial": None}}
+        for group, keys in unknown.items():
+            if isinstance(line.get(group), dict):
+                line[group] = {**line[group], **keys}
+    return line
+
+
+# One function per step, from a schema to the next; each has a golden file in tests/data.
+UPGRADES: dict[int, Callable[[Json], Json]] = {1: _to_2}
 
 _LOG = logging.getLogger("ropebench")
 
@@ -46,13 +62,16 @@ def read(folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> list
 
 
 def samples(folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _LOG.warning) -> list[Json]:
-    """Sample rows of one cell (None: of all cells), one per (cell, index): the newest."""
-    newest: dict[tuple[str, int], Json] = {}
+    """Sample rows of one cell (None: of all cells), one per (cell, index): the newest of the series that counts, which
+    is that of the cell's counting record, or, where there is no record yet, the newest."""
+    chosen = {r["cell_id"]: r.get("series") for r in newest_ok(read(folder, lambda _: None))}
+    found: dict[str, dict[str | None, dict[int, Json]]] = {}
     for file in _files(folder, samples=True):
         for row in _lines(file, warn):
-            if cell_id is None or row.get("cell_id") == cell_id:
-                newest[row["cell_id"], row["index"]] = row
-    return [newest[key] for key in sorted(newest)]
+            if cell_id is None or row["cell_id"] == cell_id:
+                found.setdefault(row["cell_id"], {}).setdefault(row.get("series"), {})[row["index"]] = row
+    kept = {cell: sets.get(chosen.get(cell, [*sets][-1]), {}) for cell, sets in found.items()}
+    return [kept[cell][index] for cell in sorted(kept) for index in sorted(kept[cell])]
 
 
 def newest_ok(records: Iterable[Json], kind: str = "run") -> list[Json]:
@@ -144,7 +163,8 @@ def _refuse(word: str) -> Any:
 
 @dataclass
 class Stored:
-    """What a results folder already holds: the counting record per cell, and all sample rows."""
+    """What a results folder already holds: the counting record per cell, and the sample rows that count. A rerun
+    starts from an empty one."""
 
     records: dict[str, Json] = field(default_factory=dict)
     rows: dict[str, dict[int, Json]] = field(default_factory=dict)
@@ -156,6 +176,14 @@ class Stored:
             rows.setdefault(row["cell_id"], {})[row["index"]] = row
         return cls({record["cell_id"]: record for record in newest_ok(read(folder))}, rows)
 
+    def series(self, cell: Cell, run_id: str) -> str | None:
+        """The series that samples of a cell belong to when run `run_id` measures them: the stored one that it goes on
+        with (null in lines of schema 1), else its own."""
+        for line in (*self.rows.get(cell.id, {}).values(), self.records.get(cell.id)):
+            if line is not None:
+                return line.get("series")
+        return run_id
+
     def done(self, cell: Cell) -> bool:
         """Whether an ok record with the wanted samples, or with all that the source has, is stored."""
         record = self.records.get(cell.id)
@@ -163,6 +191,11 @@ class Stored:
             return False
         had = record["condition"]
         return bool(had["n_requested"] >= cell.n or had["n_scored"] + had["n_skipped"] < had["n_requested"])
+
+
+def new_run_id() -> str:
+    """A name for a run. To the microsecond, so that runs in the order of their names are in the order of their time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
 
 
 class Writer:
@@ -173,8 +206,7 @@ class Writer:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        # To the microsecond, so that runs in the order of their names are runs in the order of their time.
-        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
+        self.run_id = new_run_id()
         probe = self.folder / f".{self.run_id}.probe"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -204,13 +236,17 @@ class Writer:
 def append(path: str | Path, value: Json) -> None:
     """Append one line to a results file in one write, and have it on the disk before returning.
 
+    A file to which many runs append (bench.jsonl) may end in the middle of a line, where one was cut off. The torn end
+    is taken away, since the new line would be glued to it; a line that lacks only its newline gets it.
+
     Raises NotStored when not all of it could be written; the file is then as it was.
     """
     data = (canonical(value) + "\n").encode()
     path = Path(path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
+            data = _mended(path, handle) + data
             before = os.fstat(handle).st_size
             written = os.write(handle, data)
             if written != len(data):
@@ -222,3 +258,20 @@ def append(path: str | Path, value: Json) -> None:
             os.close(handle)
     except OSError as error:
         raise NotStored(f"{path.name} cannot be written: {error.strerror}; what came before is stored") from None
+
+
+def _mended(path: Path, handle: int) -> bytes:
+    """What must stand before a new line: nothing, or the newline that the last one lacks. A torn end is taken away."""
+    size = os.fstat(handle).st_size
+    if size:
+        os.lseek(handle, -1, os.SEEK_END)
+    if not size or os.read(handle, 1) == b"\n":
+        return b""
+    tail = path.read_bytes().rpartition(b"\n")[2]
+    try:
+        json.loads(tail)
+    except ValueError:
+        _LOG.warning("%s: its last line was torn (a run was cut off); taken away", path.name)
+        os.ftruncate(handle, size - len(tail))
+        return b""
+    return b"\n"

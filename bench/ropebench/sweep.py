@@ -55,7 +55,8 @@ class Sweep:
     models: str | None = None
     device: str = "auto"
     dtype: str = "auto"
-    attention: str = "sdpa"
+    attention: str = "auto"
+    batch_size: int | str = 1
     offline: bool = False
     trust_remote_code: bool = False
     plugins: tuple[str, ...] = ()
@@ -77,6 +78,11 @@ class Sweep:
             if word not in allowed:
                 raise unknown(what, word, allowed)
         check_attention(self.attention)
+        if self.batch_size not in (1, "1", "auto") or self.batch_size is True:
+            raise UsageError(
+                f"--batch-size {self.batch_size}: allowed: 1 or auto. Samples run one at a time: within a batch a "
+                "sample's numbers would depend on what else is in it"
+            )
         for name in ("target", "trained_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 token")

@@ -124,7 +124,7 @@ class Task:
         """The lengths where none are asked for, out of the usual ones, which rise."""
         return usual
 
-    def resolved(self, lengths: Sequence[int]) -> Task:
+    def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
         """The task with defaults that depend on the sweep filled in (such as a document filter = longest length)."""
         return self
 

@@ -79,7 +79,7 @@ def task_of(of: Source) -> type[Task]:
             """The longest alone, where the data are what they are whatever the length."""
             return usual if _sizes(of) else usual[-1:]
 
-        def resolved(self, lengths: Sequence[int]) -> Task:
+        def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
             """Fetches the data (generated ones excepted), whose hash becomes part of the cell; knows the metrics."""
             check(of, self.num_fewshot, self.room)
             known = None if _sizes(of) else loaded(of, self.num_fewshot)

@@ -1,0 +1,49 @@
+"""The command line: the only code that prints or exits.
+
+Nothing heavy is imported until a command needs it, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ropebench.arguments import parsed, parser
+from ropebench.cli import measuring, reading
+from ropebench.errors import UsageError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Exit codes: 0 all ok, 1 some cells failed, 2 a mistake in what was given, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    top = parser(COMMANDS)
+    options = parsed(top, words)
+    if not options.command:
+        top.print_help()
+        return 2
+    try:
+        return int(options.go(options, words))
+    except UsageError as error:
+        sys.stderr.write(f"ropebench: error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        how = "what is measured already counts as before" if "--rerun" in words else "run the same command to go on"
+        sys.stderr.write(f"\nropebench: interrupted; what was measured is stored: {how}\n")
+        return 130
+    except BrokenPipeError:  # the reader of a pipe went away
+        sys.stderr.close()
+        return 0
+
+
+COMMANDS = {
+    "run": measuring.run,
+    "plan": measuring.plan,
+    "inspect": measuring.inspect,
+    "list": reading.listing,
+    "report": reading.report,
+    "leaderboard": reading.leaderboard,
+    "show": reading.show,
+    "lm-eval": measuring.lm_eval,
+    "lens": measuring.lens,
+    "cache": reading.cache,
+}
