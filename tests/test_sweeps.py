@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import huggingface_hub
 import pytest
 
@@ -15,6 +17,7 @@ from fakes import save_tiny
 from ropebench.aliases import aliases
 from ropebench.arguments import parser, sweep_of
 from ropebench.cli import COMMANDS
+from ropebench.lm_harness import foreign
 from ropebench.plan import Plan, Sweep, make_plan
 from ropebench.registry import Registry, sweeps
 
@@ -36,10 +39,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def stand_ins(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_ins(models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Aliases as above; data sets of the hub are stood in for by fixtures of the same layout (not fetched live)."""
     monkeypatch.setenv("ROPEBENCH_MODELS", str(models))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(DATA))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.DatasetDict(train=long_bench()))
+    yield
+    foreign.loaded.cache_clear()  # or other tests would find the stand-in
+
+
+def long_bench() -> datasets.Dataset:
+    """LongBench v2 in the layout that lm-eval reads."""
+    row = {"context": "A text.", "question": "Which?", "choices": list("wxyz"), "answer": 1}
+    return datasets.Dataset.from_list([row, row])
 
 
 def planned(name: str, **changes: Any) -> Plan:
@@ -59,7 +71,8 @@ def commands() -> list[Any]:
 def test_a_sweep_can_be_planned(name: str) -> None:
     plan, asked = planned(name), Sweep.from_toml(name)
     registry = Registry.load()
-    members = {word.split(":")[0] for task in asked.tasks for word in registry.expanded("task", task)}
+    words = [word for task in asked.tasks for word in registry.expanded("task", task)]
+    members = {registry.build("task", word)[1].name for word in words}
     assert {cell.task.name for cell in plan.cells} == members
     assert {cell.method.name for cell in plan.cells} == {"none", *asked.methods}
     assert BUILT_IN[name].read_text("utf-8").startswith("# ")  # what `ropebench list sweeps` says of it
