@@ -17,6 +17,7 @@ from ropebench.methods import DynamicNtk, Unscaled, Yarn
 from ropebench.registry import Registry
 from ropebench.run import Stored, run_cells
 from ropebench.store import read
+from ropebench.task import Example
 from ropebench.tokens import tokens_to_feed
 
 Proofpile = Registry.load().entry("task", "proofpile").cls
@@ -128,6 +129,18 @@ def test_generation_is_a_bound_and_says_so(tmp_path: Path) -> None:
         assert spent <= total <= 2 * spent
     both = [cell(Pages(text=True), n=3)]
     assert counted(tmp_path / "none", both, Letters())[both[0].id][0] == 3 * (32 + 32)  # window, and prompt with answer
+
+
+def test_samples_that_do_not_fit_hide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Coins.examples
+
+    def from_40_on(self: Coins, length: int, *rest: Any) -> Any:
+        return plain(self, length, *rest) if length >= 40 else iter([Example(skip="too short")] * 9)
+
+    monkeypatch.setattr(Coins, "examples", from_40_on)
+    short, long = cell(Coins(), length=32, n=3), cell(Coins(), length=48, n=3)
+    assert counted(tmp_path, [long, short], Letters())[long.id] == (3 * 48, False)
+    assert counted(tmp_path, [short], Letters())[short.id] == (3 * 32, False)  # a bound all the same
 
 
 def test_a_sample_that_cannot_be_made_is_said(tmp_path: Path) -> None:

@@ -31,17 +31,25 @@ def tokens_to_feed(cells: Sequence[Cell], stored: Stored, tokenizer: Any) -> dic
             samples = canonical([cell.identity["task"], cell.seed, cell.bos, cell.chat])
             alike.setdefault(samples, []).append(cell)
     for same in alike.values():
-        shortest = min(same, key=lambda cell: cell.length)  # a long prompt takes seconds to make
-        example = next(_stream(shortest, tokenizer), Example())
-        if not example.max_new_tokens:
+        example = _typical(same, tokenizer)
+        if example is not None and not example.max_new_tokens:
             counted = _documents(same, stored, tokenizer)
         else:
-            passes = 1 + len(example.windows)
+            passes = 1 + len(example.windows if example else ())
             counted = [(cell, _left(cell, stored) * cell.length * passes) for cell in same]
             exact -= {cell.id for cell in same}
         for cell, number in counted:
             tokens[cell.id] += number
     return {own: (number, own in exact) for own, number in tokens.items()}
+
+
+def _typical(cells: Sequence[Cell], tokenizer: Any) -> Example | None:
+    """A sample of the shortest length that has one which fits (a long prompt takes seconds to make), or None."""
+    for cell in {cell.length: cell for cell in sorted(cells, key=lambda cell: cell.length)}.values():
+        for example in islice(_stream(cell, tokenizer), 3):
+            if example.skip is None:
+                return example
+    return None
 
 
 def _left(cell: Cell, stored: Stored) -> int:
