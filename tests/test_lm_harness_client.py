@@ -76,8 +76,8 @@ def test_lm_evals_own_names(
     assert {"longbench2_code", "longbench2_agent_history"} <= set(named)
     assert [one.name for one in index.sources("ruler_fwe")] == ["ruler_fwe"]
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["plan", "--model", folder(), "--tasks", "lm_eval:longbench3"]) == 2
-    assert "did you mean 'longbench2'" in capsys.readouterr().err
+    assert cli.main(["plan", "--model", folder(), "--tasks", "lm_eval:longbench2_cod"]) == 2
+    assert "did you mean 'longbench2_code'" in capsys.readouterr().err
     assert cli.main(["plan", "--model", folder(), "--tasks", "lm_eval:longbench2_code", "--lengths", "256"]) == 2
     assert "recursal/longbench-v2" in capsys.readouterr().err
     words = [

@@ -98,7 +98,7 @@ def declared(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         name = entry["metric"] if isinstance(entry["metric"], str) else entry["metric"].__name__
         how = entry.get("aggregation")
         aggregation[name] = get_aggregation(how) if isinstance(how, str) else how or get_metric_aggregation(name)
-        higher[name] = entry.get("higher_is_better", is_higher_better(name))
+        higher[name] = entry["higher_is_better"] if "higher_is_better" in entry else is_higher_better(name)
     return aggregation, higher
 
 
