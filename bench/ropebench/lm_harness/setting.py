@@ -115,10 +115,10 @@ class Setting:
             )
         factor, _ = factor_of(sweep, method, trained, target or trained, target or trained)
         window = start.extended_length if method.name == "native" else trained
-        made = cls(
-            model, start, method, entry.code, factor, asked.max_length or int(window * (factor or 1.0)), asked, device,
-            dtype,
-        )  # fmt: skip
+        if method.scales:  # also where the table follows each text's own length, and takes no factor
+            window = int(trained * (factor or asked.factor or max(1.0, (target or trained) / trained)))
+        window = asked.max_length or window
+        made = cls(model, start, method, entry.code, factor, window, asked, device, dtype)
         if len(made.table(made.max_length).inv_freq) != start.pairs:
             raise UsageError(f"method {asked.method}: its table is not of the model's {start.pairs} pairs")
         return made
