@@ -230,6 +230,14 @@ def test_samples_that_lm_eval_would_cut_are_refused_and_room_helps(tmp_path: Pat
     assert all(one.skip is None for one in examples(f"lm_eval:{where}:room=32", 256))
 
 
+def test_samples_without_an_answer_are_refused(tmp_path: Path) -> None:
+    """What lm-eval's common-words task makes where no word fits; its scorer then divides by zero."""
+    where = sized_files(tmp_path / "tasks")
+    (where / "made.py").write_text((where / "made.py").read_text().replace('"outputs": [number]', '"outputs": []'))
+    with pytest.raises(UsageError, match="without an answer; give a longer length"):
+        examples(f"lm_eval:{where}", 256)
+
+
 def test_fault_31_a_generator_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = sized_files(tmp_path / "tasks")
     monkeypatch.setattr(samples, "PATIENCE", 8.0)

@@ -12,9 +12,11 @@ import copy
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -112,6 +114,10 @@ def task_of(of: Source) -> type[Task]:
                             f"its answer, and would cut it; write {self.name.replace('/', ':', 1)}:room="
                             f"{example.tokens - length + (self.room or 0) + 16}"
                         )
+                elif not example.targets and _sizes(of):  # only the question fits, and lm-eval divides by its answers
+                    raise UsageError(
+                        f"{self.name}: lm-eval made a sample of {length} tokens without an answer; give a longer length"
+                    )
                 yield example
 
         def score(self, example: Example, output: Output) -> dict[str, float]:
@@ -200,8 +206,9 @@ def _build(of: Source, num_fewshot: int | None, metadata: dict[str, Any], **more
     datasets.disable_progress_bars()
     try:
         config = {**config_of(of, functions=True), **more}
-        (task,) = TaskManager(include_defaults=False, metadata=metadata).load([config])["tasks"].values()
-        next(iter(task.eval_docs))
+        with redirect_stdout(StringIO()):  # what lm-eval prints there is none of a command's answer
+            (task,) = TaskManager(include_defaults=False, metadata=metadata).load([config])["tasks"].values()
+            next(iter(task.eval_docs))
     except Exception as error:  # YAML, Python files, the hub's clients and data sets raise anything
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         where = config_of(of, functions=False).get("dataset_path")

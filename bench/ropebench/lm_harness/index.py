@@ -10,9 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -172,4 +174,5 @@ def _sha256(files: Iterable[Path], root: Path) -> str:
 
 def config_of(source: Source, functions: bool) -> dict[str, Any]:
     """A task's configuration, includes resolved; `functions` runs the Python files that it names."""
-    return dict(load_yaml(source.yaml, resolve_func=functions))
+    with redirect_stdout(StringIO()):  # some of lm-eval's print
+        return dict(load_yaml(source.yaml, resolve_func=functions))
