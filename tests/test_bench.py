@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,3 +100,16 @@ def test_a_whole_line_that_lacks_its_newline_is_kept(measure: Any, tmp_path: Pat
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
     append(file, measure.record({"what": "b", "ratio": 1.0}, "two", "cpu"))
     assert [line["run_id"] for line in read(tmp_path)] == ["one", "two"]
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(
+    measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never() -> None:
+        raise AssertionError("a model was loaded")
+
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(measure, "prepared", never)
+    monkeypatch.setattr(sys, "argv", ["measure.py", "--results", str(tmp_path / "taken")])
+    with pytest.raises(SystemExit, match="is a file, not a folder"):
+        measure.main()

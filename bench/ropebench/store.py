@@ -193,11 +193,6 @@ class Stored:
         return bool(had["n_requested"] >= cell.n or had["n_scored"] + had["n_skipped"] < had["n_requested"])
 
 
-def new_run_id() -> str:
-    """A name for a run. To the microsecond, so that runs in the order of their names are in the order of their time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
-
-
 class Writer:
     """Appends one run's lines. Files appear with the first line; a folder that cannot be written is said at once.
 
@@ -206,7 +201,8 @@ class Writer:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.run_id = new_run_id()
+        # To the microsecond, so that runs in the order of their names are runs in the order of their time.
+        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
         probe = self.folder / f".{self.run_id}.probe"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
