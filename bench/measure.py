@@ -93,7 +93,8 @@ def switching(model: Any, geometry: Any) -> dict[str, Any]:
                 pass
 
     spent, _ = seconds(switch)
-    return {"what": "putting a table in and taking it out again (mean of 100)", "ratio": None, "ours_seconds": spent / 100}
+    what = "putting a table in and taking it out again (mean of 100)"
+    return {"what": what, "ratio": None, "ours_seconds": spent / 100}
 
 
 def memory(way: str) -> int:
