@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from fakes import tiny, tokenizer
+from fakes import Coins, FakeEngine, cell, tiny, tokenizer
 from ropebench import attention
 from ropebench.apply import applied
 from ropebench.engine import Engine
 from ropebench.geometry import geometry_of
-from ropebench.passes import by_beginning
+from ropebench.passes import Passes, by_beginning
+from ropebench.prefixes import Prefixes
 from ropebench.prompt import Encoder
 from ropebench.registry import Registry
-from ropebench.task import Example
+from ropebench.task import Example, Window
 
 METHODS = [entry.name for entry in Registry.load().of("method") if not entry.cls.length_dependent]
 KINDS = ["llama", "qwen2", "qwen3", "phi", "phi3", "gpt_neox", "olmo2", "cohere", "granite", "stablelm", "qwen3_moe"]
@@ -232,3 +233,29 @@ def test_what_came_before_a_failure_is_still_run() -> None:
     assert [next(order)[0], next(order)[0]] == [1, 0]
     with pytest.raises(ZeroDivisionError):
         next(order)
+
+
+def windows(*texts: str, answer: int = 0) -> Example:
+    return Example(windows=tuple(Window(tuple(map(ord, text))) for text in texts), max_new_tokens=answer)
+
+
+@pytest.mark.parametrize(
+    ("example", "kept"),
+    [
+        (windows("a question: yes", "a question: no"), True),
+        (windows("a sliding window", "dow that slides "), False),
+        (windows("a document"), False),
+        (windows("a sum and its answer", answer=4), True),
+    ],
+)
+def test_a_cache_is_held_only_for_what_may_go_on_from_it(example: Example, kept: bool) -> None:
+    asked: list[bool] = []
+
+    class Noted(FakeEngine):
+        def nll(self, ids: Any, keep: bool = False, reuse: bool = True) -> Any:
+            asked.append(keep)
+            return super().nll(ids)
+
+    one = cell(Coins())
+    Passes(one, Noted(), Prefixes(), lambda _: None).output(example)
+    assert asked == [kept] * len(example.windows)

@@ -69,6 +69,12 @@ def _ids(pair: tuple[int, Example]) -> tuple[int, ...]:
     return pair[1].ids
 
 
+def _alike(example: Example) -> bool:
+    """Whether its windows begin alike, such as one question with several answers; those of a sliding pass do not."""
+    starts = {window.ids[: max(1, len(window.ids) // 8)] for window in example.windows[:2]}
+    return len(example.windows) > 1 and len({start[: min(map(len, starts))] for start in starts}) == 1
+
+
 @dataclass
 class Shared:
     """What one cell leaves to the next: a runner with what it holds. Made anew for another table."""
@@ -103,8 +109,8 @@ class Passes:
 
     def output(self, example: Example) -> Output:
         """NLL of the example's windows, then its text."""
-        several = len(example.windows) + bool(example.max_new_tokens) > 1
-        nll = tuple(self._nll(window.ids, several)[window.first_scored - 1 :] for window in example.windows)
+        keep = bool(example.max_new_tokens) or _alike(example)
+        nll = tuple(self._nll(window.ids, keep)[window.first_scored - 1 :] for window in example.windows)
         if not example.max_new_tokens:
             return Output(nll=nll)
         # The total length, answer budget included, is fixed before the pass.
