@@ -45,6 +45,11 @@ class Letters:
         return "".join(chr(i - 2) for i in ids if i >= 2)
 
 
+def ids(length: int, seed: int = 0) -> list[int]:
+    """Random ids for the tiny models' vocabulary."""
+    return [int(i) for i in np.random.default_rng(seed).integers(2, 500, length)]
+
+
 class FakeEngine:
     """Answers from the ids alone. Counts its calls; calls `at_call(k)` before the k-th."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fakes import tiny, tokenizer
+from fakes import ids, tiny, tokenizer
 from ropebench.apply import applied
 from ropebench.engine import Engine
 from ropebench.geometry import geometry_of
@@ -37,10 +37,6 @@ def encoder() -> Encoder:
 @pytest.fixture(scope="module")
 def llama() -> Any:
     return tiny("llama")
-
-
-def ids(length: int, seed: int = 0) -> list[int]:
-    return [int(i) for i in np.random.default_rng(seed).integers(2, 500, length)]
 
 
 def full_nll(model: Any, given: list[int]) -> np.ndarray[Any, Any]:

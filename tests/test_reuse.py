@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fakes import Coins, FakeEngine, cell, tiny, tokenizer
+from fakes import Coins, FakeEngine, cell, ids, tiny, tokenizer
 from ropebench import attention
 from ropebench.apply import applied
 from ropebench.engine import Engine
@@ -32,10 +32,6 @@ def encoder() -> Encoder:
 @pytest.fixture(scope="module")
 def llama() -> Any:
     return tiny("llama")
-
-
-def ids(length: int, seed: int = 0) -> list[int]:
-    return [int(i) for i in np.random.default_rng(seed).integers(2, 500, length)]
 
 
 def needles(beginning: int, length: int = 200) -> list[int]:
