@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from report_records import block, cell, pick, share, stored
-from ropebench.report import summary, tables
+from ropebench.report import advice, summary, tables
 from ropebench.report.advice import in_short
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell, difference_table, ranking
@@ -88,6 +90,20 @@ def test_in_short(records, samples):
          "tested on 8 documents (paired, 5 % level, corrected for 3 pairs)"),
         ("nothing can be said", "", "3 samples: too few for a test (at least 6)"),
     ]  # fmt: skip
+
+
+def test_in_short_names_the_method_that_the_others_are_tested_against(records, samples, monkeypatch):
+    """What is behind the best method need not be behind one that ties with it."""
+    shown = block(records, samples, "proofpile")
+    found = ranking(shown, samples, "nll", 4096)
+    best, second, third = found.labels
+    against = {**found.against, second: replace(found.against[second], p=1.0, adjusted=1.0)}
+    monkeypatch.setattr(advice, "deciding", lambda *_: replace(found, against=against))
+    (row,) = in_short([shown], samples, by_cell(records)).rows
+    assert row[2].startswith(f"one of {best} (")
+    assert second in row[2]
+    assert third in row[3]
+    assert row[4] == f"tested against {best} on 8 documents (paired, 5 % level, corrected for 3 pairs)"
 
 
 def test_where_nothing_beats_the_unmodified_model_it_is_taken(records, samples):

@@ -50,7 +50,9 @@ def _how_sure(block: Block, found: Ranking) -> str:
     number_of = independent(block, found)
     if found.testable:
         pairs = f", corrected for {found.pairs} pairs" if found.pairs > 1 else ""
-        return f"tested on {number_of} (paired, 5 % level{pairs})"
+        # A method behind the best need not be behind those that tie with it.
+        against = f" against {found.best}" if behind(block, found) and found.tied else ""
+        return f"tested{against} on {number_of} (paired, 5 % level{pairs})"
     shared = any(one.clusters < one.n for one in found.against.values())
     needed = smallest_decisive_n(found.pairs) if block.percent and not shared else MIN_CLUSTERS
     few = f"{number_of}: too few for a test (at least {needed})"
