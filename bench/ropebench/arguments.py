@@ -38,10 +38,20 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _sweep_arguments(inspect)
     inspect.add_argument("--out", metavar="DIR", help="write inspect.json and the plot (PNG, SVG) there")
     _json(inspect)
-    listing = command("list", "what can be named: methods, tasks, models or sweeps")
-    listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps"))
+    again = command(
+        "reproduce", "measure again what a paper published, and print the deviation; flags override its sweep"
+    )
+    again.add_argument("name", metavar="NAME", help="such as mrrope-olmo-1b; a wrong name lists all")
+    again.add_argument("--plan", action="store_true", help="measure nothing: what it would cost, and what would differ")
+    _sweep_arguments(again, sweep=False)
+    _published(again)
+    again.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _json(again)
+    listing = command("list", "what can be named: methods, tasks, models, sweeps or published numbers")
+    listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps", "published"))
     listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
     listing.add_argument("--models", metavar="FILE", help="your own aliases (TOML)")
+    _published(listing)
     pages = "print Markdown: of every task or method a page with its protocol, metrics, parameters, needs and source"
     listing.add_argument("--markdown", action="store_true", help=pages)
     listing.add_argument("--out", metavar="DIR", help="with --markdown: write a file per page there, and their index")
@@ -50,6 +60,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _results(report)
     report.add_argument("--metric", help="another metric than each task's primary one")
     report.add_argument("--model", help="this model only")
+    beside = "published numbers beside yours where model, task and protocol match, and why not where they don't"
+    report.add_argument("--published", nargs="?", const=True, metavar="FILE", help=f"{beside}; FILE has more of them")
     report.add_argument("--out", metavar="DIR", help="write report.md, report.csv and the plots there")
     _json(report)
     board = command("leaderboard", "write the leaderboard (Markdown, CSV, plots) from stored records alone")
@@ -104,12 +116,18 @@ def _results(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
 
 
-def _sweep_arguments(sub: argparse.ArgumentParser) -> None:
+def _published(sub: argparse.ArgumentParser) -> None:
+    form = "more published numbers, in a TOML file of the form of ropebench/published"
+    sub.add_argument("--published", action="append", default=[], metavar="FILE", help=form)
+
+
+def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add = sub.add_argument
     add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
     add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
     add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
-    add("--sweep", metavar="FILE", help="a sweep file (TOML), or a built-in one by name; flags override it")
+    if sweep:
+        add("--sweep", metavar="FILE", help="a sweep file (TOML), or a built-in one by name; flags override it")
     add("--lengths", metavar="2k,4k", help="lengths in tokens (default: ½, 1, 2 and 4 × the trained length)")
     add("--target", metavar="TOKENS", help="the length that sets the factor for every length (default: the longest)")
     add("--matched", action="store_true", default=None, help="factor = length ÷ trained length, cell by cell")

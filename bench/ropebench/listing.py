@@ -12,21 +12,24 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from io import StringIO
+from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ropebench.aliases import aliases
 from ropebench.errors import UsageError
 from ropebench.methods import ALIASES
+from ropebench.published import TAGS, Row, published
 from ropebench.record import Json
 from ropebench.registry import Entry, Registry, sweeps
 from ropebench.task import WANTS
 
 
-def listing(what: str, plugins: Sequence[str] = (), models: str | None = None) -> list[Json]:
-    """Rows of everything that can be named: `what` is methods, tasks, models or sweeps."""
+def listing(what: str, plugins: Sequence[str] = (), models: str | None = None, more: Sequence[str] = ()) -> list[Json]:
+    """Rows of everything that can be named: `what` is methods, tasks, models, sweeps or published (numbers; `more` are
+    files with more of them)."""
     if what == "models":
         return [
             {
@@ -40,6 +43,9 @@ def listing(what: str, plugins: Sequence[str] = (), models: str | None = None) -
         ]
     if what == "sweeps":
         return [{"name": name, "about": _first_comment(path.read_text("utf-8"))} for name, path in sweeps().items()]
+    if what == "published":
+        keyed = groupby(published(more), key=lambda row: replace(row, length=0, value=0.0, bound=""))
+        return [_published(list(rows)) for _, rows in keyed]
     registry, kind = Registry.load(plugins), what.removesuffix("s")
     rows = [_task(entry) if kind == "task" else _method(entry) for entry in registry.of(kind)]
     rows += [
@@ -52,6 +58,27 @@ def listing(what: str, plugins: Sequence[str] = (), models: str | None = None) -
 
 def _first_comment(text: str) -> str:
     return next((line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("#")), "")
+
+
+def _published(rows: Sequence[Row]) -> Json:
+    """One line of a published table: its numbers by length (0–1 for scores; a bound as text)."""
+    row = rows[0]
+    values = {str(one.length): one.value if not one.bound else f"{one.bound}{one.value:g}" for one in rows}
+    return {
+        "source": row.source,
+        "where": row.where,
+        "model": row.weights or row.model,
+        "method": row.label,
+        "training": row.training,
+        "task": row.task,
+        "protocol": row.protocol.says,
+        "not_published": "; ".join(row.protocol.unknown),
+        "metric": row.protocol.metric,
+        "values": values,
+        "numbers": "  ".join(f"{length}: {value}" for length, value in values.items()),
+        "tag": row.tag,
+        "confidence": TAGS[row.tag],
+    }
 
 
 def _task(entry: Entry) -> Json:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import measuring, reading
+from ropebench.cli import measuring, reading, reproducing
 from ropebench.errors import UsageError
 
 
@@ -39,6 +39,7 @@ COMMANDS = {
     "run": measuring.run,
     "plan": measuring.plan,
     "inspect": measuring.inspect,
+    "reproduce": reproducing.reproduce,
     "list": reading.listing,
     "report": reading.report,
     "leaderboard": reading.leaderboard,

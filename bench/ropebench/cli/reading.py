@@ -24,10 +24,21 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
         if options.model not in models:
             raise unknown(f"model in {options.results}:", options.model, models)
         records = [record for record in records if record["model"]["id"] == options.model]
+    beside: list[Any] = []
+    if options.published:
+        from ropebench.published import published
+        from ropebench.report import published as against
+
+        given = [] if options.published is True else [options.published]
+        beside = against.beside(published(given), against.measured(records, samples))
+        if options.json:
+            print(json.dumps(against.as_rows(beside), ensure_ascii=False))
+            return 0
     known = by_cell(records)
     rows = with_dissociation(cells.cell_rows(records, samples, metric=options.metric), samples, known)
     blocks = cells.blocks(rows)
     shown = [table for block in blocks for table in tables_of(block, samples, known)] + family_tables(blocks)
+    shown += against.beside_tables(beside) if beside else []
     if options.json:
         print(tables.as_json(rows), end="")
     else:
@@ -68,7 +79,7 @@ def listing(options: argparse.Namespace, words: list[str]) -> int:
         raise UsageError("--json and --markdown contradict each other: give one")
     if options.out and not options.markdown:
         raise UsageError(f"--out {options.out}: goes with --markdown, and writes its pages there")
-    rows = listing(options.what, options.plugins, options.models)
+    rows = listing(options.what, options.plugins, options.models, options.published)
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
     elif options.out:

@@ -8,7 +8,8 @@ The `*.toml` files here, and a person's own of the same form, hold one source ea
     [protocols.NAME]                 how it was measured, as far as that is stated (`Protocol`)
     [[series]]                       where (table, figure or file), protocol, model, weights (hub id), methods, factor,
                                      training, values = { LENGTH = NUMBER }; a bound is a text, ">5" or "<5"
-    [reproduce.NAME]                 a sweep (a built-in one, or a TOML file beside this one) and the protocols it follows
+    [reproduce.NAME]                 a sweep (a built-in one, or a TOML file beside this one), the model of the series
+                                     that it measures again, and the protocols it follows
 
 `methods` are ropebench's names; several where it is not known which of them was measured, or where they are the same
 thing for other checkpoints (`native` or `none`).
@@ -93,6 +94,7 @@ class Reproduction:
 
     name: str
     sweep: str
+    model: str
     protocols: tuple[Protocol, ...]
     rows: tuple[Row, ...]
     source: str
@@ -149,25 +151,35 @@ def _read(path: Path) -> Source:
     made = []
     for name, one in table.get("reproduce", {}).items():
         at = f"{where}: reproduce {name}"
-        _check(at, one, {"sweep": str, "protocols": list})
+        _check(at, one, {"sweep": str, "model": str, "protocols": list})
         chosen = tuple(_named(at, protocols, word) for word in one["protocols"])
         beside = path.parent / one["sweep"]  # a sweep file of its own, or a built-in one
         sweep = str(beside) if one["sweep"].endswith(".toml") else one["sweep"]
-        mine = tuple(row for row in shown if row.protocol in chosen)
-        made.append(Reproduction(name, sweep, chosen, mine, table["source"]))
+        mine = tuple(row for row in shown if row.model == one["model"] and row.protocol in chosen)
+        made.append(Reproduction(name, sweep, one["model"], chosen, mine, table["source"]))
     return Source(shown, tuple(made))
 
 
 def _protocol(where: str, name: str, table: Any) -> Protocol:
-    kinds = {"task": str, "metric": str, "says": str, "percent": bool, "corpus": list, "params": dict, "n": int}
+    kinds: dict[str, type] = {
+        "task": str,
+        "metric": str,
+        "says": str,
+        "percent": bool,
+        "corpus": list,
+        "params": dict,
+        "n": int,
+    }
     kinds |= {"bos": bool, "dtype": str, "unknown": list, "unlike": list}
     needed = [f.name for f in fields(Protocol) if f.default is MISSING and f.default_factory is MISSING]
     _check(where, table, kinds, [one for one in needed if one != "name"])
-    return Protocol(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in table.items()})
+    given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+    return Protocol(name, **given)
 
 
 def _rows(where: str, table: Any, source: str, tag: str, protocols: Mapping[str, Protocol]) -> list[Row]:
-    kinds = {"where": str, "protocol": str, "model": str, "methods": list, "values": dict, "tag": str, "task": str}
+    kinds: dict[str, type] = {"where": str, "protocol": str, "model": str, "methods": list, "values": dict}
+    kinds |= {"tag": str, "task": str}
     kinds |= {"weights": str, "factor": int, "training": str}
     _check(where, table, kinds, ("where", "protocol", "model", "methods", "values"))
     tag = table.get("tag", tag)
@@ -180,13 +192,25 @@ def _rows(where: str, table: Any, source: str, tag: str, protocols: Mapping[str,
         try:
             tokens, value = int(length), float(given[1:] if bound else given)
         except (TypeError, ValueError):
-            raise UsageError(f"{where}: {length} = {given!r}: must be LENGTH = NUMBER, or a bound as \">5\"") from None
+            raise UsageError(f'{where}: {length} = {given!r}: must be LENGTH = NUMBER, or a bound as ">5"') from None
+        if protocol.percent:
+            value /= 100
         rows.append(
             Row(
-                source, table["where"], tag, protocol, table.get("task", protocol.task), table["model"],
-                table.get("weights"), tuple(table["methods"]), None if factor is None else float(factor),
-                table.get("training", ""), tokens, value / 100 if protocol.percent else value, bound,
-            )  # fmt: skip
+                source,
+                table["where"],
+                tag,
+                protocol,
+                table.get("task", protocol.task),
+                table["model"],
+                table.get("weights"),
+                tuple(table["methods"]),
+                None if factor is None else float(factor),
+                table.get("training", ""),
+                tokens,
+                value,
+                bound,
+            )
         )
     return rows
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ropebench.published import Protocol, Row
+from ropebench.ruler.scoring import NUMBER_OF_TASKS
 
 if TYPE_CHECKING:
     from ropebench.cell import Cell
@@ -44,7 +45,7 @@ class Measured:
     high: float | None = None
     interval: str = ""
     cell_id: str = ""
-    why_no_value: str = field(default="", compare=False)
+    why_no_value: str = ""
 
     @property
     def label(self) -> str:
@@ -72,7 +73,21 @@ def of_cell(cell: Cell) -> Measured:
     )  # fmt: skip
 
 
-def of_flat(row: Mapping[str, Any]) -> Measured:
+def planned(cells: Iterable[Cell]) -> list[Measured]:
+    """Planned cells, and RULER's mean of 13 tasks (task `ruler`) where some of its tasks are among them."""
+    ones = [of_cell(cell) for cell in cells]
+    members: dict[tuple[str, int], list[Measured]] = {}
+    for one in ones:
+        if one.task.startswith("ruler/"):
+            members.setdefault((one.label, one.length), []).append(one)
+    for same in members.values():
+        lacking = "" if len(same) == NUMBER_OF_TASKS else f"{len(same)} of the {NUMBER_OF_TASKS} tasks"
+        n = min(one.n for one in same)
+        ones.append(replace(same[0], task="ruler", metric="score", n=n, incomplete=lacking, cell_id=""))
+    return ones
+
+
+def of_flat(row: Mapping[str, Any], why_no_value: str = "", incomplete: str = "") -> Measured:
     """A cell's flat row (`ropebench.report.cells`)."""
     factor, label = row["method_factor"], str(row["method_label"])
     return Measured(
@@ -80,7 +95,7 @@ def of_flat(row: Mapping[str, Any]) -> Measured:
         row.get("model_base") or "unscaled", label.rpartition("×")[0] if factor is not None else label, factor,
         row["task_name"], json.loads(row.get("task_params") or "{}"), row.get("task_corpus_source"),
         row.get("task_corpus_label"), row["condition_length"], row["n"], row["condition_bos"], row["metric"],
-        "", row["value"], row["low"], row["high"], row["interval"], row["cell_id"],
+        incomplete, row["value"], row["low"], row["high"], row["interval"], row["cell_id"], why_no_value,
     )  # fmt: skip
 
 

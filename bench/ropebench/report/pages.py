@@ -20,6 +20,7 @@ _COLUMNS = {
     "tasks": ("name", "summary", "metric", "minimum_length", "parameters"),
     "models": ("name", "source", "trained_length", "chat_template", "note"),
     "sweeps": ("name", "about"),
+    "published": ("model", "method", "task", "metric", "numbers", "training", "confidence", "source", "where"),
 }
 
 
@@ -27,7 +28,7 @@ def table(what: str, rows: Sequence[Row]) -> Table:
     """One line for each that can be named."""
     columns = _COLUMNS[what]
     body = tuple(tuple(_cell(row.get(column)) for column in columns) for row in rows)
-    return Table(f"{len(rows)} {what}", columns, body)
+    return Table(f"{len(rows)} {what}{' rows' if what == 'published' else ''}", columns, body)
 
 
 def _cell(value: Any) -> str:
