@@ -121,7 +121,7 @@ def _subject(row: Row, ours: Measured) -> Iterable[Difference]:
     if ours.method not in row.methods or (scaled and row.factor is not None and row.factor != ours.factor):
         yield Difference("method", row.label, ours.label)
     elif scaled and row.factor is None and ours.factor is not None:
-        yield Difference("factor", "not stated", f"{ours.factor:g}")
+        yield Difference("factor", "factor not stated", f"factor {ours.factor:g}")
     if scaled and ours.base != "unscaled":
         yield Difference("base", "the trained table", "the table that the checkpoint ships")
     if row.task != ours.task:

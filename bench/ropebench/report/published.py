@@ -85,9 +85,15 @@ def _ruler_means(rows: Iterable[Mapping[str, Any]]) -> list[Measured]:
 
 
 def beside(rows: Iterable[Row], found: Sequence[Measured]) -> list[Beside]:
-    """For each published number the measured cell that comes nearest."""
-    pairs = ((row, nearest(row, found)) for row in rows)
-    return [Beside(row, near[0] if near else None, tuple(near[1]) if near else ()) for row, near in pairs]
+    """For each published number every measured cell of the very same thing, or else the one that comes nearest."""
+    pairs: list[Beside] = []
+    for row in rows:
+        same = [one for one in found if not differences(row, one)]
+        near = None if same else nearest(row, found)
+        pairs += [Beside(row, one, ()) for one in same] or [
+            Beside(row, near[0], tuple(near[1])) if near else Beside(row, None, ())
+        ]
+    return pairs
 
 
 def as_rows(pairs: Iterable[Beside]) -> list[Json]:
@@ -267,7 +273,7 @@ def departures(pairs: Iterable[Beside]) -> dict[str, list[int]]:
     """What was done, or is planned, another way than published, and at which lengths; unpublished settings apart."""
     found: dict[str, list[int]] = {}
     for one in pairs:
-        known = [difference for difference in one.apart if difference.what != "settings"]
+        known = [difference for difference in one.apart if difference.what not in ("settings", "factor")]
         if known:
             found.setdefault(said(known), []).append(one.row.length)
     return found
