@@ -156,7 +156,7 @@ MISMATCHES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"quantization": "GGUF Q4_1"}, "weights", "full precision", "GGUF Q4_1"),
     ({"method": "yarn_paper"}, "method", "yarn×10", "yarn_paper×10"),
     ({"method": "yarn:beta_fast=16.0"}, "method", "yarn×10", "yarn:beta_fast=16.0×10"),
-    ({"factor": 4.0}, "method", "yarn×10", "yarn×4"),
+    ({"factor": 4.0}, "factor", "yarn×10", "yarn×4"),
     ({"base": "native"}, "base", "the trained table", "the table that the checkpoint ships"),
     ({"task": "niah"}, "task", "proofpile", "niah"),
     ({"length": 8192}, "length", "4096 tokens", "8192 tokens"),
@@ -178,7 +178,7 @@ def test_a_mismatch_is_said(changes: dict[str, Any], what: str, theirs: str, our
 
 @pytest.mark.parametrize("row, protocol, what, theirs", [
     ({"training": "trained further at 32K"}, {}, "weights", "trained further at 32K"),
-    ({"factor": None}, {}, "factor", "factor not stated"),
+    ({"factor": None}, {}, "settings", "factor not published"),
     ({}, {"unknown": ("seed", "n")}, "settings", "not published: seed, n"),
     ({}, {"unlike": ("windows weighted equally",)}, "procedure", "windows weighted equally"),
 ])  # fmt: skip
@@ -193,10 +193,13 @@ def test_what_was_not_published_or_is_done_another_way_is_a_mismatch(
 def test_the_nearest_cell_is_the_one_that_differs_least() -> None:
     far = dataclasses.replace(OURS, task="niah")
     near = dataclasses.replace(OURS, n=4, dtype="float32")
-    found = nearest(ROW, [far, near])
+    baseline = dataclasses.replace(OURS, method="none", factor=None)
+    found = nearest(ROW, [far, baseline, near])
     assert found is not None
     assert found[0] is near
     assert said(found[1]) == "published: 10 documents, bfloat16; yours: 4 documents, float32"
+    stretched = dataclasses.replace(near, factor=4.0)
+    assert (nearest(ROW, [baseline, stretched]) or [None])[0] is stretched  # the same method tells more than none
     assert nearest(ROW, [dataclasses.replace(OURS, model="other", source="else/where")]) is None
 
 

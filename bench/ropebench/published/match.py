@@ -118,10 +118,12 @@ def _subject(row: Row, ours: Measured) -> Iterable[Difference]:
     if ours.quantization:
         yield Difference("weights", "full precision", ours.quantization)
     scaled = ours.method not in UNMODIFIED
-    if ours.method not in row.methods or (scaled and row.factor is not None and row.factor != ours.factor):
+    if ours.method not in row.methods:
         yield Difference("method", row.label, ours.label)
+    elif scaled and row.factor is not None and row.factor != ours.factor:
+        yield Difference("factor", row.label, ours.label)
     elif scaled and row.factor is None and ours.factor is not None:
-        yield Difference("factor", "factor not stated", f"factor {ours.factor:g}")
+        yield Difference("settings", "factor not published", f"factor {ours.factor:g}")
     if scaled and ours.base != "unscaled":
         yield Difference("base", "the trained table", "the table that the checkpoint ships")
     if row.task != ours.task:
@@ -157,13 +159,13 @@ def _procedure(protocol: Protocol, ours: Measured) -> Iterable[Difference]:
 
 def nearest(row: Row, measured: Iterable[Measured]) -> tuple[Measured, list[Difference]] | None:
     """The measured cell of the same weights that differs least, and in what; None where the model was not measured.
-    Another task counts for more than another method, that for more than another length, that for more than the rest."""
+    Another task counts for more than another method, that for more than another factor, length, and all the rest."""
     found = [(one, differences(row, one)) for one in measured if same_model(row, one)]
 
-    def far(pair: tuple[Measured, list[Difference]]) -> tuple[bool, bool, bool, int]:
+    def far(pair: tuple[Measured, list[Difference]]) -> tuple[bool, bool, bool, bool, int]:
         one, apart = pair
         what = {difference.what for difference in apart}
-        return one.task != row.task, "method" in what, "length" in what, len(apart)
+        return one.task != row.task, "method" in what, "factor" in what, "length" in what, len(apart)
 
     return min(found, key=far, default=None)
 

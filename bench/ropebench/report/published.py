@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ropebench.published import Reproduction, Row
+from ropebench.published import Protocol, Reproduction, Row
 from ropebench.published.match import Difference, Measured, differences, nearest, of_flat, said
 from ropebench.report.cells import Record, Samples, blocks, cell_rows
 from ropebench.report.ruler_summary import families
@@ -155,7 +155,7 @@ def _apart_tables(apart: Iterable[Beside], notes: Sequence[str]) -> list[Table]:
     for one in apart:
         row, what = one.row, {difference.what: difference for difference in one.apart}
         # Of several reasons the first that makes the others idle: another task has another protocol anyway.
-        first = next((what[key] for key in ("task", "method", "length") if key in what), None)
+        first = next((what[key] for key in ("task", "method", "factor", "length") if key in what), None)
         reason = said(one.apart)
         if first is not None and first.what == "length":
             reason = "not measured at these lengths"
@@ -255,25 +255,31 @@ def reproduction_tables(rep: Reproduction, found: Sequence[Measured]) -> list[Ta
         columns = ("task", "method", *_NUMBERS)
         kind = "closest protocol" if protocol.unknown else "published protocol"
         title = f"{rep.name} · {protocol.task} · {protocol.metric} · {kind}: {protocol.says}"
-        tables.append(Table(title, columns, tuple(lines), None, tuple(_notes(rep, protocol.unknown, mine))))
+        other = sorted({one.metric for one in (*extra, *(o.ours for o in mine if o.ours))} - {protocol.metric})
+        notes = _notes(rep, protocol, mine) + ([f"ours is {', '.join(other)}"] if other else [])
+        tables.append(Table(title, columns, tuple(lines), None, tuple(notes)))
     return tables
 
 
-def _notes(rep: Reproduction, unknown: Sequence[str], mine: Sequence[Beside]) -> list[str]:
+def _notes(rep: Reproduction, protocol: Protocol, mine: Sequence[Beside]) -> list[str]:
     cited = dict.fromkeys(one.row.cited for one in mine)
     notes = [f"published: {'; '.join(cited)}" if cited else f"published: {rep.source}; no number", _INTERVAL]
-    if unknown:
-        notes.append(f"closest protocol; not published: {', '.join(unknown)}")
-    for text, lengths in departures(mine).items():
-        notes.append(f"DIFFERS from what was published at {_lengths(lengths)}: {text}")
-    return notes
+    differs = departures(mine)
+    if protocol.corpus and not differs:
+        notes.append(
+            "the interval is about other documents of this kind; on the very documents that were published, a faithful "
+            "reproduction comes much closer"
+        )
+    if protocol.unknown:
+        notes.append(f"closest protocol; not published: {', '.join(protocol.unknown)}")
+    return [*notes, *(f"DIFFERS from what was published at {_lengths(at)}: {text}" for text, at in differs.items())]
 
 
 def departures(pairs: Iterable[Beside]) -> dict[str, list[int]]:
     """What was done, or is planned, another way than published, and at which lengths; unpublished settings apart."""
     found: dict[str, list[int]] = {}
     for one in pairs:
-        known = [difference for difference in one.apart if difference.what not in ("settings", "factor")]
+        known = [difference for difference in one.apart if difference.what != "settings"]
         if known:
             found.setdefault(said(known), []).append(one.row.length)
     return found
