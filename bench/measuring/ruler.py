@@ -13,16 +13,17 @@ import tempfile
 import time
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
+
+from measuring.figure import AnswersDiffer, Figure
 
 LENGTH = 4096
 
 
-def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]]:
-    """One row per task. `made_seconds_of_500` is scaled from the samples that were made, beginning included.
+def ruler(samples: int, model: str = "smollm2-135m") -> list[Figure]:
+    """One figure per task. `made_seconds_of_500` is scaled from the samples that were made, beginning included.
 
-    Raises SystemExit where the samples that come back are not those that were made.
+    Raises AnswersDiffer where the samples that come back are not those that were made.
     """
     from ropebench.corpus import open_corpus
     from ropebench.model import card, find, load_tokenizer
@@ -31,7 +32,8 @@ def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]
     from ropebench.ruler import TASKS
     from ropebench.sample_cache import kept_examples
 
-    source, registry, corpus, rows = card(find(model)), Registry.load(), open_corpus("installed"), []
+    source, registry, corpus = card(find(model)), Registry.load(), open_corpus("installed")
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"ROPEBENCH_CACHE": folder}):
         questions(Path(folder), next(corpus.documents()).text)
         for name in TASKS:
@@ -45,19 +47,18 @@ def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]
                 found.append(list(islice(kept_examples(task, LENGTH, encoder, 0, text), samples)))
                 times.append(time.perf_counter() - began)
             if found[0] != found[1] or len(found[0]) != samples or any(example.skip for example in found[0]):
-                raise SystemExit(f"ruler/{name}: the samples read are not the {samples} whole ones that were made")
+                raise AnswersDiffer(f"ruler/{name}: the samples read are not the {samples} whole ones that were made")
             made, read = times
-            rows.append(
-                {
-                    "what": f"ruler/{name} at {LENGTH}: reading {samples} kept samples ÷ making them",
-                    "ratio": read / made,
-                    "made_seconds": made,
-                    "read_seconds": read,
-                    "made_seconds_of_500": made / samples * 500,
-                    "read_seconds_of_500": read / samples * 500,
-                }
-            )
-    return rows
+            row = {
+                "ratio": read / made,
+                "made_seconds": made,
+                "read_seconds": read,
+                "made_seconds_of_500": made / samples * 500,
+                "read_seconds_of_500": read / samples * 500,
+            }
+            what = f"ruler/{name} at {LENGTH}: reading {samples} kept samples ÷ making them"
+            figures.append(Figure(f"ruler/{name}", what, read / made, row=row))
+    return figures
 
 
 def questions(folder: Path, text: str) -> None:
