@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache
 
 from measuring import needles, peaks, perplexity, start, sweeps
-from measuring.figure import AnswersDiffer, Figure, table
+from measuring.figure import AnswersDiffer, Figure, detail, table
 from measuring.profile import as_text, profile
 from measuring.ruler import ruler
 from measuring.sizes import DEFAULT, FULL, QUICK, Sizes
@@ -90,7 +90,7 @@ def measured(names: list[str], loaded: Callable[[], Subject], sizes: Sizes, writ
             continue
         for figure in found:
             append(writer.folder / "bench.jsonl", figure.record(writer.run_id, "cpu"))
-            say("  " + "  ".join(f"{key}={value:.4g}" for key, value in figure.row.items() if value is not None))
+            say(f"  {figure.name}: {detail(figure)}")
         figures += found
     print(table(figures, failed))
     return 1 if failed else 0

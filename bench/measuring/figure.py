@@ -56,6 +56,12 @@ class Figure:
         }
 
 
+def detail(figure: Figure) -> str:
+    """The numbers behind a figure, on one line."""
+    numbers = {key: value for key, value in figure.row.items() if isinstance(value, int | float)}
+    return "  ".join(f"{key}={value:.4g}" for key, value in numbers.items())
+
+
 def shown(value: float | None, unit: str) -> str:
     """A number for the table, with three digits.
 
@@ -70,7 +76,7 @@ def shown(value: float | None, unit: str) -> str:
 
 
 def table(figures: Sequence[Figure], failed: Sequence[tuple[str, str]] = ()) -> str:
-    """The figures as aligned text: name, target, reached, met, what. `failed` has (name, reason), where none is given."""
+    """The figures as aligned text: name, target, reached, met, what. `failed`: (name, reason) where none is given."""
     lines = [("", "target", "reached", "met", "what")]
     for one in figures:
         met = {True: "yes", False: "NO", None: "–"}[one.met]
@@ -78,5 +84,7 @@ def table(figures: Sequence[Figure], failed: Sequence[tuple[str, str]] = ()) -> 
         lines.append((one.name, target, shown(one.reached, one.unit), met, one.what))
     lines += [(name, "–", "no figure", "NO", reason) for name, reason in failed]
     widths = [max(len(line[i]) for line in lines) for i in range(4)]
-    text = ["  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]) for line in lines]
+    text = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]) for line in lines
+    ]
     return "\n".join([text[0], "─" * max(map(len, text)), *text[1:]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from measuring import plain
 from measuring.figure import AnswersDiffer, Figure
 from measuring.operations import gone_on_ratio
@@ -32,7 +34,7 @@ def needles(subject: Subject, sizes: Sizes) -> list[Figure]:
             run = ours(subject, sizes)
         if index is not None:
             spent, texts[index] = seconds(
-                lambda index=index: plain.answer(subject.model, subject.loaded.tokenizer, examples[index])
+                partial(plain.answer, subject.model, subject.loaded.tokenizer, examples[index])
             )
             times.append(spent)
     assert run is not None

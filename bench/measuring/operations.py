@@ -5,12 +5,13 @@ A multiplication and an addition are two operations. Norms, rotary embedding and
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 
 def operations(config: Any, new: int, held: int = 0, head_rows: int | None = None) -> dict[str, float]:
-    """By part, for `new` tokens that follow `held` ones in a cache, with causal attention and `head_rows` rows (default:
-    all of `new`) through the LM head. Llama's layout: q, k, v and o projections, and an MLP of three matrices."""
+    """By part, for `new` tokens that follow `held` ones in a cache, with causal attention and `head_rows` rows
+    (default: all of `new`) through the LM head. Llama's layout: four projections, and an MLP of three matrices."""
     width, heads = config.hidden_size, config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or width // heads
     keys = getattr(config, "num_key_value_heads", None) or heads
@@ -30,10 +31,10 @@ def total(config: Any, new: int, held: int = 0, head_rows: int | None = None) ->
 
 
 def gone_on_ratio(config: Any, prompts: list[tuple[int, ...]]) -> float:
-    """Operations of the prompts in the order of their ids, each going on from where it leaves the one before, ÷ those of
-    a whole pass for each. The answers' tokens cost the same either way and are left out."""
-    ours, before = 0.0, ()
+    """Operations of the prompts in the order of their ids, each going on from where it leaves the one before, ÷ those
+    of a whole pass for each. The answers' tokens cost the same either way and are left out."""
+    ours, before = 0.0, tuple[int, ...]()
     for ids in sorted(prompts):
-        held = next((n for n, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids)))
+        held = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, ids, strict=False)))
         ours, before = ours + total(config, len(ids) - held, held, 1), ids
     return ours / sum(total(config, len(ids), 0, 1) for ids in prompts)

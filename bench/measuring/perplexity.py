@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from measuring import plain
@@ -37,7 +38,7 @@ def perplexity(subject: Subject, sizes: Sizes) -> list[Figure]:
     found = {r["condition"]["length"]: r["outcome"]["metrics"]["nll"]["value"] for r in runs[0].records}
     timed, worst = {}, 0.0
     for length in [*lengths[:: -sizes.every]][::-1]:
-        timed[length], value = seconds(lambda length=length: plain.nll(subject.model, ids[:length]))
+        timed[length], value = seconds(partial(plain.nll, subject.model, ids[:length]))
         worst = max(worst, abs(value - found[length]))
     if not worst <= NEAR:
         raise AnswersDiffer(f"one pass and separate passes differ by {worst:.2e} nats per token")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from functools import partial
 
 from measuring.figure import Figure
 from measuring.sizes import Sizes
@@ -16,10 +17,10 @@ TIMES = 7
 def help_time(sizes: Sizes) -> list[Figure]:
     """The best of several, each beside a start of Python that does nothing."""
     command, nothing = [sys.executable, "-m", "ropebench.cli", "--help"], [sys.executable, "-c", ""]
-    times, bare = [], []
+    times, bare = list[float](), list[float]()
     for _ in range(TIMES):
         for words, into in ((command, times), (nothing, bare)):
-            into.append(seconds(lambda words=words: subprocess.run(words, capture_output=True, check=True))[0])
+            into.append(seconds(partial(subprocess.run, words, capture_output=True, check=True))[0])
     row = {
         "ratio": statistics.median(a / b for a, b in zip(times, bare, strict=True)),
         "ours_seconds": min(times),

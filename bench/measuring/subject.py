@@ -29,20 +29,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model on the CPU in float32, in which equal answers are equal to the last digits. `word` is its name."""
+    """A model on the CPU in float32, in which equal answers are equal to the last digits. `word` is its name, `docs` where the
+    text comes from."""
 
     word: str
     loaded: Any
+    docs: str = "installed"
 
     @property
     def model(self) -> Any:
         return self.loaded.model
 
     def plan(self, **sweep: Any) -> Any:
-        """The cells of a sweep over this model, with the text that comes with Python."""
+        """The cells of a sweep over this model and text."""
         from ropebench.plan import Sweep, make_plan
 
-        fixed = {"model": self.word, "device": "cpu", "dtype": "float32", "docs": "installed"}
+        fixed = {"model": self.word, "device": "cpu", "dtype": "float32", "docs": self.docs}
         return make_plan(Sweep(**{**fixed, **sweep}))
 
     def run(self, **sweep: Any) -> Run:
@@ -71,11 +73,11 @@ class Subject:
         return list(islice(examples_of(cell, encoder_of(cell, self.loaded.tokenizer)), cell.n))
 
 
-def subject(word: str) -> Subject:
-    """Load a model by name or folder."""
+def subject(word: str, docs: str = "installed") -> Subject:
+    """Load a model by name or folder. `docs`: as for `ropebench run`."""
     from ropebench.model import card, find, load
 
-    return Subject(word, load(card(find(word)), "cpu", "float32"))
+    return Subject(word, load(card(find(word)), "cpu", "float32"), docs)
 
 
 def check(records: list[Any]) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -75,8 +76,9 @@ def watched() -> Iterator[_Watch]:
 
     hooks = (register_module_forward_pre_hook(watch.enter), register_module_forward_hook(watch.leave, always_call=True))
     try:
-        with patch.object(AutoModelForCausalLM, "from_pretrained", counted), patch.object(
-            ropebench.run, "run_cells", timed
+        with (
+            patch.object(AutoModelForCausalLM, "from_pretrained", counted),
+            patch.object(ropebench.run, "run_cells", timed),
         ):
             yield watch
     finally:
@@ -90,9 +92,8 @@ def sweeps(subject: Subject, sizes: Sizes) -> list[Figure]:
     Raises AnswersDiffer where a stored NLL is not that of a fresh model with the stored table in it.
     """
     lengths = sizes.sweep_lengths
-    with tempfile.TemporaryDirectory() as folder:
-        with watched() as watch:
-            whole, records = seconds(lambda: commanded(subject, lengths, folder))
+    with tempfile.TemporaryDirectory() as folder, watched() as watch:
+        whole, records = seconds(lambda: commanded(subject, lengths, folder))
     check(records)
     of_method: dict[str, list[Any]] = {}
     for record in records:
@@ -102,7 +103,7 @@ def sweeps(subject: Subject, sizes: Sizes) -> list[Figure]:
     names = [*of_method]
     chosen, worst, slow = some(sizes.loads, len(names)), 0.0, 0.0
     for index in chosen:
-        spent, apart = seconds(lambda index=index: fresh(subject, of_method[names[index]], ids))
+        spent, apart = seconds(partial(fresh, subject, of_method[names[index]], ids))
         worst, slow = max(worst, apart), slow + spent * len(names) / len(chosen)
     if not worst <= NEAR:
         raise AnswersDiffer(f"a fresh model with the stored table differs by {worst:.2e} nats per token")
@@ -132,7 +133,17 @@ def commanded(subject: Subject, lengths: tuple[int, ...], folder: str) -> list[A
     from ropebench.cli import main
     from ropebench.store import read
 
-    words = ["run", "--model", subject.word, "--method", ",".join(METHODS), "--tasks", "proofpile", "--docs", "installed"]
+    words = [
+        "run",
+        "--model",
+        subject.word,
+        "--method",
+        ",".join(METHODS),
+        "--tasks",
+        "proofpile",
+        "--docs",
+        "installed",
+    ]
     words += ["--lengths", ",".join(map(str, lengths)), "--n", "1", "--device", "cpu", "--dtype", "float32"]
     words += ["--target", str(2 * subject.loaded.card.geometry.trained_length), "--results", folder]
     said = io.StringIO()
