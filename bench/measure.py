@@ -44,9 +44,9 @@ def main(words: list[str] | None = None) -> int:
     quiet()
     sizes = QUICK if options.quick else FULL if options.full else DEFAULT
     if options.child:
-        print(json.dumps(peaks.child(options.child, subject(options.model), options.length)))
+        print(json.dumps(peaks.child(options.child, subject(options.model, options.docs), options.length)))
         return 0
-    loaded = cache(lambda: subject(options.model))
+    loaded = cache(lambda: subject(options.model, options.docs))
     try:
         if options.profile:
             work = PROFILES[options.profile]
@@ -68,6 +68,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=FIGURES, metavar="NAME", help=", ".join(FIGURES))
     parser.add_argument("--profile", choices=PROFILES, metavar="NAME", help=f"where time goes: {', '.join(PROFILES)}")
     parser.add_argument("--model", default="smollm2-135m", help="a name, or a folder (default: %(default)s)")
+    parser.add_argument("--docs", default="installed", help="long text, as for ropebench run (default: %(default)s)")
     parser.add_argument("--results", default="results", metavar="FOLDER")
     parser.add_argument("--child", choices=peaks.WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--length", type=int, help=argparse.SUPPRESS)

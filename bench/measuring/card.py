@@ -99,11 +99,9 @@ def peak(device: str) -> int | None:
 
 
 def passes(model: Any, shape: Shape, device: str, rate: float, times: int = 3) -> list[Figure]:
-    """NLL passes of random ids through `Engine`, whose values are numbers on the host, so that a pass is over when they
-    are there. A length that does not fit into the card's memory is a figure without
+    """NLL passes of random ids through `Engine`. A length that does not fit into the card's memory is a figure without
     a number. Raises AnswersDiffer where an NLL is not finite."""
     import numpy as np
-    import torch
 
     from ropebench.engine import Engine
     from ropebench.memory import is_out_of_memory, release
@@ -111,50 +109,56 @@ def passes(model: Any, shape: Shape, device: str, rate: float, times: int = 3) -
 
     drawn = np.random.default_rng(0).integers(2, model.config.vocab_size, max(shape.lengths))
     ids = [int(i) for i in drawn]
-    figures = []
+    engine, figures = Engine(model, Encoder(NoWords())), list[Figure]()
+    engine.nll(ids[: min(shape.lengths) // 2])  # first use of the kernels
+    dtype = str(model.dtype).removeprefix("torch.")
     for length in shape.lengths:
-        what = (
-            f"{shape.name} in {str(model.dtype).removeprefix('torch.')} on {name_of(device)}: one NLL pass at {length}"
-        )
-        engine = Engine(model, Encoder(NoWords()))
-        engine.nll(ids[: min(length, 512)])
-        synchronised(device)
-        if device.startswith("cuda"):
-            torch.cuda.reset_peak_memory_stats(device)
-        before, found = peak(device), list[float]()
+        what = f"{shape.name} in {dtype} on {name_of(device)}: one NLL pass at {length}"
         try:
-            for _ in range(times):
-                spent, nll = seconds(partial(engine.nll, ids[:length]))
-                if not np.isfinite(nll).all():
-                    raise AnswersDiffer(f"at {length} tokens {int((~np.isfinite(nll)).sum())} values are not finite")
-                found.append(spent)
+            row = one_length(engine, ids[:length], device, rate, times)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            figures.append(Figure(f"pass@{length}", f"{what} (memory ran out)", None, unit="tokens/s"))
-            found.clear()
-        if not found:
+            row = {}
+        if not row:
             release(device)
+            figures.append(Figure(f"pass@{length}", f"{what} (memory ran out)", None, unit="tokens/s"))
             continue
-        took, most = statistics.median(found), peak(device)
-        operations = total(model.config, length)
-        row = {
-            "seconds": took,
-            "tokens_per_second": length / took,
-            "operations": operations,
-            "operations_per_second": operations / took,
-            "matrix_operations_per_second": rate,
-            "share_of_matrix_rate": operations / took / rate,
-            "peak_bytes": most,
-            "peak_bytes_above_weights": most - before if most is not None and before is not None else None,
-            "passes": len(found),
-        }
-        figures.append(Figure(f"pass@{length}", what, length / took, unit="tokens/s", row=row))
+        figures.append(Figure(f"pass@{length}", what, row["tokens_per_second"], unit="tokens/s", row=row))
         share = f"{what}: share of the measured matrix rate"
-        figures.append(Figure(f"rate@{length}", share, operations / took / rate, unit="%"))
-        if most is not None:
-            figures.append(Figure(f"peak@{length}", f"{what}: most memory, weights included", most / 1e9, unit="GB"))
+        figures.append(Figure(f"rate@{length}", share, row["share_of_matrix_rate"], unit="%"))
+        if row["peak_bytes"] is not None:
+            most = f"{what}: most memory, weights included"
+            figures.append(Figure(f"peak@{length}", most, row["peak_bytes"] / 1e9, unit="GB"))
     return figures
+
+
+def one_length(engine: Any, ids: list[int], device: str, rate: float, times: int) -> dict[str, Any]:
+    """The median of `times` passes, in numbers. What the engine gives are numbers on the host, so a pass is over when
+    they are there."""
+    import numpy as np
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+    before, times_taken = peak(device), list[float]()
+    for _ in range(times):
+        spent, nll = seconds(partial(engine.nll, ids))
+        if not np.isfinite(nll).all():
+            raise AnswersDiffer(f"at {len(ids)} tokens {int((~np.isfinite(nll)).sum())} values are not finite")
+        times_taken.append(spent)
+    took, most, operations = statistics.median(times_taken), peak(device), total(engine.model.config, len(ids))
+    return {
+        "seconds": took,
+        "tokens_per_second": len(ids) / took,
+        "operations": operations,
+        "operations_per_second": operations / took,
+        "matrix_operations_per_second": rate,
+        "share_of_matrix_rate": operations / took / rate,
+        "peak_bytes": most,
+        "peak_bytes_above_weights": None if most is None or before is None else most - before,
+        "passes": times,
+    }
 
 
 def name_of(device: str) -> str:
@@ -185,9 +189,12 @@ def tables(model: Any, shape: Shape, device: str) -> list[Figure]:
     before, read, methods = live(model), dict[str, list[float]](), registry.of("method")
     for entry in methods:
         table = entry.cls(**given.get(entry.name, {})).frequencies(geometry, factor, longest)
-        with applied(model, table), torch.inference_mode():
-            finite = bool(model(ids, use_cache=False).logits.isfinite().all())
-            back = live(model)
+        try:
+            with applied(model, table), torch.inference_mode():
+                finite = bool(model(ids, use_cache=False).logits.isfinite().all())
+                back = live(model)
+        except RuntimeError as error:
+            raise AnswersDiffer(f"{entry.name} on {device}: {error}") from error
         same = np.array_equal(back.inv_freq.astype(np.float32), table.inv_freq.astype(np.float32))
         if not (same and finite and back.attention_factor == float(table.attention_factor)):
             raise AnswersDiffer(f"{entry.name}: what the model on {device} has is not the method's table")

@@ -21,7 +21,7 @@ WAYS = ("ours", "plain")
 
 def peaks(subject: Subject, sizes: Sizes) -> list[Figure]:
     """Raises AnswersDiffer where the two processes give different NLL."""
-    ours, full = (in_child(way, subject.word, sizes.peak_length) for way in WAYS)
+    ours, full = (in_child(way, subject, sizes.peak_length) for way in WAYS)
     apart = abs(ours["nll"] - full["nll"])
     if not apart <= NEAR:
         raise AnswersDiffer(f"the chunked pass and the full logits differ by {apart:.2e} nats per token")
@@ -33,10 +33,11 @@ def peaks(subject: Subject, sizes: Sizes) -> list[Figure]:
     return [Figure("memory", what, ratio, 1 / 20, row=row)]
 
 
-def in_child(way: str, word: str, length: int) -> dict[str, Any]:
+def in_child(way: str, subject: Subject, length: int) -> dict[str, Any]:
     """What `child` prints, from a process of its own. Raises RuntimeError with the end of what it complained of."""
     script = Path(__file__).parents[1] / "measure.py"
-    command = [sys.executable, str(script), "--child", way, "--model", word, "--length", str(length)]
+    command = [sys.executable, str(script), "--child", way, "--length", str(length)]
+    command += ["--model", subject.word, "--docs", subject.docs]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the {way} pass at {length} tokens failed: {done.stderr.strip()[-300:]}")

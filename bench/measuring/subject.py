@@ -29,8 +29,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model on the CPU in float32, in which equal answers are equal to the last digits. `word` is its name, `docs` where the
-    text comes from."""
+    """A model on the CPU in float32, in which equal answers are equal to the last digits. `word` is its name, `docs`
+    where the text comes from."""
 
     word: str
     loaded: Any

@@ -142,7 +142,7 @@ def commanded(subject: Subject, lengths: tuple[int, ...], folder: str) -> list[A
         "--tasks",
         "proofpile",
         "--docs",
-        "installed",
+        subject.docs,
     ]
     words += ["--lengths", ",".join(map(str, lengths)), "--n", "1", "--device", "cpu", "--dtype", "float32"]
     words += ["--target", str(2 * subject.loaded.card.geometry.trained_length), "--results", folder]
