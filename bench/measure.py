@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 from measuring import needles, peaks, perplexity, start, sweeps
@@ -77,6 +78,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def measured(names: list[str], loaded: Callable[[], Subject], sizes: Sizes, writer: Writer) -> int:
     """Measure, store each figure at once, and print the table in the end."""
+    import torch
+
     figures: list[Figure] = []
     failed: list[tuple[str, str]] = []
     for name in FIGURES:
@@ -90,6 +93,7 @@ def measured(names: list[str], loaded: Callable[[], Subject], sizes: Sizes, writ
             say(f"  no figure: {failed[-1][1]}")
             continue
         for figure in found:
+            figure = replace(figure, row={**figure.row, "threads": torch.get_num_threads()})
             append(writer.folder / "bench.jsonl", figure.record(writer.run_id, "cpu"))
             say(f"  {figure.name}: {detail(figure)}")
         figures += found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import measure_gpu
@@ -80,10 +79,10 @@ def test_every_method_is_read_back(model: Any) -> None:
 def test_a_table_that_is_not_the_methods_is_an_error(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(found: Any, own: Any = ropebench.apply.live) -> Frequencies:
         table = own(found)
-        return Frequencies(table.inv_freq * np.float32(1.001), table.attention_factor)
+        return Frequencies(table.inv_freq * (1 + 5e-7), table.attention_factor)
 
-    monkeypatch.setattr(ropebench.apply, "live", other)
-    with pytest.raises(AnswersDiffer, match=r"not the (method's table|one that was set)"):
+    monkeypatch.setattr(ropebench.apply, "live", other)  # off in the last digits only: `applied` lets it pass
+    with pytest.raises(AnswersDiffer, match="is not the method's table"):
         card.tables(model, TINY, "cpu")
 
 
