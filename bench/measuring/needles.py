@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 
 from measuring import plain
@@ -27,22 +28,22 @@ def needles(subject: Subject, sizes: Sizes) -> list[Figure]:
     examples = subject.examples(cell)
     by_depth = sorted(range(len(examples)), key=lambda i: examples[i].meta["depth"])
     chosen = [by_depth[i] for i in some(sizes.refills, len(by_depth))]
-    texts, times = {}, []
-    run: Run | None = None
-    for step, index in enumerate([*chosen, None]):
-        if run is None and (index is None or step >= len(chosen) / 2):
-            run = ours(subject, sizes)
-        if index is not None:
-            spent, texts[index] = seconds(
-                partial(plain.answer, subject.model, subject.loaded.tokenizer, examples[index])
-            )
-            times.append(spent)
-    assert run is not None
-    rows = {row["index"]: row for row in run.rows}
-    for index, text in texts.items():
-        if rows[index]["output"] != text:
-            raise AnswersDiffer(f"sample {index}: {rows[index]['output']!r} is not {text!r}, the text after a refill")
-    slow = sum(times) / len(times) * len(examples)
+    answers: dict[int, tuple[float, tuple[str, float]]] = {}
+
+    def refill(some: list[int]) -> None:
+        for index in some:
+            answers[index] = seconds(partial(plain.answer, subject.model, subject.loaded.tokenizer, examples[index]))
+
+    refill(chosen[::2])
+    run = ours(subject, sizes)
+    refill(chosen[1::2])
+    rows = {row["index"]: row["output"] for row in run.rows}
+    for index, (_, (text, _)) in answers.items():
+        if rows[index] != text:
+            raise AnswersDiffer(f"sample {index}: {rows[index]!r} is not {text!r}, the text after a refill")
+    slow = statistics.mean(spent for spent, _ in answers.values()) * len(examples)
+    filling = statistics.mean(first for _, (_, first) in answers.values()) * len(examples)
+    shared = gone_on_ratio(subject.model.config, [example.ids for example in examples])
     return [
         Figure(
             "niah",
@@ -53,9 +54,11 @@ def needles(subject: Subject, sizes: Sizes) -> list[Figure]:
                 "ratio": run.seconds / slow,
                 "ours_seconds": run.seconds,
                 "plain_seconds": slow,
-                "plain_depths_timed": len(times),
+                "plain_prefill_seconds": filling,
+                "plain_depths_timed": len(answers),
                 "recall": run.records[0]["outcome"]["metrics"]["recall"]["value"],
-                "by_operations": gone_on_ratio(subject.model.config, [example.ids for example in examples]),
+                "by_operations": (shared * filling + slow - filling) / slow,  # new tokens cost the same either way
+                "prefill_by_operations": shared,
             },
         )
     ]
