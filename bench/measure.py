@@ -55,7 +55,10 @@ def main(words: list[str] | None = None) -> int:
             print(as_text(options.profile, profile(loaded().model, lambda: work(loaded(), sizes))))
             return 0
         # A folder that cannot be written is said before minutes are spent.
-        return measured(options.only or [*FIGURES], loaded, sizes, Writer(options.results))
+        code = measured(options.only or [*FIGURES], loaded, sizes, Writer(options.results))
+        if options.quick:
+            print("The targets are meant for longer inputs than those of --quick.")
+        return code
     except UsageError as error:
         sys.stderr.write(f"{error}\n")
         return 2

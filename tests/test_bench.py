@@ -13,7 +13,7 @@ import torch
 
 import measure
 from fakes import save_tiny
-from measuring import needles, peaks, perplexity, plain, start, sweeps
+from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps
 from measuring.figure import AnswersDiffer, Figure, table
 from measuring.operations import gone_on_ratio, operations, total
 from measuring.profile import as_text, profile
@@ -54,7 +54,7 @@ def test_the_sizes_are_those_that_are_promised() -> None:
     assert (min(DEFAULT.lengths), max(DEFAULT.lengths), DEFAULT.lengths[1] - DEFAULT.lengths[0]) == (1024, 10240, 512)
     assert (DEFAULT.needle_length, DEFAULT.depths, DEFAULT.peak_length) == (8192, 10, 16384)
     assert len(sweeps.METHODS) + 1 == 9
-    assert replace(FULL, every=6, rounds=1, refills=2, loads=2, ruler_samples=20) == DEFAULT
+    assert replace(FULL, every=6, rounds=1, refills=2, loads=2, ruler_samples=100) == DEFAULT
     assert (FULL.every, FULL.refills, FULL.loads) == (1, 10, 9)
     assert len(QUICK.lengths) == 19
 
@@ -147,6 +147,21 @@ def test_help_and_switching(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> N
     assert figure.reached == figure.row["ours_seconds"] >= figure.row["plain_seconds"]
     (figure,) = start.switching(tiny, SMALL)
     assert figure.reached == figure.row["ours_seconds"] / figure.row["pass_seconds"]
+
+
+def test_samples_of_ruler_made_and_read(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ruler, "LENGTH", 1024)
+    monkeypatch.setattr("ropebench.ruler.TASKS", ("niah_single_1", "vt"))
+    made, read = ruler.ruler(2, tiny.word)
+    assert (made.target, read.target, made.unit) == (20.0, 2.0, "s")
+    assert set(made.row["seconds_of_500"]) == {"niah_single_1", "vt"}
+    assert made.reached == max(made.row["seconds_of_500"].values()) > 0
+
+
+def test_seconds_of_500_are_those_of_a_stream_that_begins_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 13.0, 15.0])  # three seconds until the first sample, two for the four after it
+    monkeypatch.setattr(ruler.time, "perf_counter", lambda: next(clock))
+    assert ruler.timed(iter("abcde")) == (3.0 + 499 * 0.5, [*"abcde"])
 
 
 # A ratio of different answers is no figure

@@ -23,12 +23,11 @@ class Profile:
 
 
 def profile(model: Any, work: Callable[[], Any]) -> Profile:
-    """Run `work`, which runs `model`, under torch.profiler. The parts are wall time on the CPU; the profiler itself
+    """Run `work`, which runs `model`, under torch's profiler. The parts are wall time on the CPU; the profiler itself
     costs some per cent, so shares are to be read and not seconds."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiled
+    from torch.autograd.profiler import profile as profiled
 
-    with parts_marked(model), profiled(activities=[ProfilerActivity.CPU]) as found:
+    with parts_marked(model), profiled(use_kineto=False) as found:  # Kineto writes lines of its own to the terminal
         began = time.perf_counter()
         work()
         spent = time.perf_counter() - began

@@ -26,12 +26,12 @@ class Sizes:
 DEFAULT = Sizes(
     lengths=range(1024, 10240 + 1, 512), every=6, rounds=1,
     needle_length=8192, depths=10, refills=2,
-    peak_length=16384, sweep_lengths=(1024, 2048), loads=2, ruler_samples=20,
+    peak_length=16384, sweep_lengths=(1024, 2048), loads=2, ruler_samples=100,
 )  # fmt: skip
-FULL = replace(DEFAULT, every=1, rounds=3, refills=10, loads=9, ruler_samples=100)
+FULL = replace(DEFAULT, every=1, rounds=3, refills=10, loads=9, ruler_samples=500)
 QUICK = replace(
     DEFAULT, lengths=range(256, 2560 + 1, 128), rounds=3, needle_length=2048,
-    peak_length=4096, sweep_lengths=(256, 512), ruler_samples=5,
+    peak_length=4096, sweep_lengths=(256, 512), ruler_samples=40,
 )  # fmt: skip
 
 
