@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +24,13 @@ class Profile:
 
 
 def profile(model: Any, work: Callable[[], Any]) -> Profile:
-    """Run `work`, which runs `model`, under torch's profiler. The parts are wall time on the CPU; the profiler itself
+    """Run `work`, which runs `model`, under torch.profiler. The parts are wall time on the CPU; the profiler itself
     costs some per cent, so shares are to be read and not seconds."""
-    from torch.autograd.profiler import profile as profiled
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # above its highest: it writes lines of its own to the terminal
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
 
-    with parts_marked(model), profiled(use_kineto=False) as found:  # Kineto writes lines of its own to the terminal
+    with parts_marked(model), profiled(activities=[ProfilerActivity.CPU]) as found:
         began = time.perf_counter()
         work()
         spent = time.perf_counter() - began
