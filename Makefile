@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow check format bench clean
+.PHONY: help setup demo test test-slow check format bench bench-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
@@ -50,8 +50,11 @@ format: .venv/.ready  ## let ruff rewrite what `make check` complains about
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: .venv/.model  ## measure ropebench itself
-	@$(PY) bench/measure.py
+bench: .venv/.model  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
+	@$(PY) bench/measure.py $(ARGS)
+
+bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K and 128K on a CUDA card
+	@$(PY) bench/measure_gpu.py $(ARGS)
 
 clean:  ## remove .venv, caches and the demo's output
 	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,207 +1,113 @@
-"""`make bench`: what ropebench saves against the plain way, as ratios within one run, on smollm2-135m.
+"""`make bench`: what ropebench saves against the plain way, as ratios within one run, on smollm2-135m and real text.
 
-The plain way is written out here as other tools do it: a separate forward pass per length, and the full logits. Each
-pair of ways must give the same numbers in the same run, else the script fails. The table goes to the terminal and one
-record per line to results/bench.jsonl.
+The plain way is what other tools do: a forward pass per length with all its logits, a prompt filled anew for each
+needle depth, weights loaded anew for each method. Both ways must give the same answers in the same run, else no figure
+is given. The table goes to the terminal, one record per figure to results/bench.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import subprocess
+import json
 import sys
-import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from functools import cache
 
-from measure_ruler import ruler_rows
+from measuring import needles, peaks, perplexity, start, sweeps
+from measuring.figure import AnswersDiffer, Figure, detail, table
+from measuring.profile import as_text, profile
+from measuring.ruler import ruler
+from measuring.sizes import DEFAULT, FULL, QUICK, Sizes
+from measuring.subject import Subject, subject
 from ropebench.errors import UsageError
 from ropebench.quiet import quiet
-from ropebench.record import SCHEMA, digest, now, provenance
 from ropebench.store import Writer, append
 
-LENGTHS = range(512, 4096 + 1, 512)
+Measured = Callable[[Callable[[], Subject], Sizes], list[Figure]]
+
+# In the order in which they are measured. A subject is loaded by the first that asks for it.
+FIGURES: dict[str, Measured] = {
+    "help": lambda loaded, sizes: start.help_time(sizes),
+    "switch": lambda loaded, sizes: start.switching(loaded(), sizes),
+    "perplexity": lambda loaded, sizes: perplexity.perplexity(loaded(), sizes),
+    "niah": lambda loaded, sizes: needles.needles(loaded(), sizes),
+    "memory": lambda loaded, sizes: peaks.peaks(loaded(), sizes),
+    "sweep": lambda loaded, sizes: sweeps.sweeps(loaded(), sizes),
+    "ruler": lambda loaded, sizes: ruler(sizes.ruler_samples, loaded().word),
+}
+PROFILES = {"perplexity": perplexity.ours, "niah": needles.ours, "sweep": sweeps.ours}
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    result = work()
-    return time.perf_counter() - began, result
-
-
-def one_pass(engine: Any, ids: list[int]) -> dict[str, Any]:
-    """Perplexity at every length from one pass, against one full forward pass per length."""
-    import numpy as np
-    import torch
-
-    def plain() -> list[float]:
-        values = []
-        for length in LENGTHS:
-            part = torch.tensor([ids[:length]])
-            with torch.inference_mode():
-                logits = engine.model(part, use_cache=False).logits[0, :-1].float()
-            values.append(float(torch.nn.functional.cross_entropy(logits, part[0, 1:])))
-        return values
-
-    def ours() -> list[float]:
-        nll = engine.nll(ids[: max(LENGTHS)])
-        return [float(np.mean(nll[: length - 1])) for length in LENGTHS]
-
-    fast, slow = seconds(ours), seconds(plain)
-    worst = max(abs(a - b) for a, b in zip(fast[1], slow[1], strict=True))
-    if worst > 1e-4:
-        raise SystemExit(f"one pass and separate passes differ by {worst:.2e} nats per token")
-    return {
-        "what": f"nll at {len(LENGTHS)} lengths up to {max(LENGTHS)}: one pass ÷ one forward per length",
-        "ratio": fast[0] / slow[0],
-        "ours_seconds": fast[0],
-        "plain_seconds": slow[0],
-        "largest_difference_nats": worst,
-    }
-
-
-def bare_forward(engine: Any, ids: list[int]) -> dict[str, Any]:
-    """The NLL pass against the bare decoder at the same length: what the chunked head and the loss cost."""
-    import torch
-
-    part = ids[: max(LENGTHS) // 2]
-
-    def bare() -> None:
-        with torch.inference_mode():
-            engine.decoder(input_ids=torch.tensor([part]), use_cache=False)
-
-    pairs = [(seconds(lambda: engine.nll(part))[0], seconds(bare)[0]) for _ in range(3)]
-    return {
-        "what": f"nll pass ÷ bare decoder forward at {len(part)} (median of 3)",
-        "ratio": statistics.median(ours / plain for ours, plain in pairs),
-        "ours_seconds": statistics.median(ours for ours, _ in pairs),
-        "plain_seconds": statistics.median(plain for _, plain in pairs),
-    }
-
-
-def switching(model: Any, geometry: Any) -> dict[str, Any]:
-    """Putting a table in and taking it out, against the NLL pass it serves."""
-    from ropebench.apply import applied
-    from ropebench.methods import MrRopePro
-
-    table = MrRopePro().frequencies(geometry, 2.0, 16384)
-
-    def switch() -> None:
-        for _ in range(100):
-            with applied(model, table):
-                pass
-
-    spent, _ = seconds(switch)
-    what = "putting a table in and taking it out again (mean of 100)"
-    return {"what": what, "ratio": None, "ours_seconds": spent / 100}
-
-
-def memory(way: str) -> int:
-    """Peak memory above the loaded model, in bytes, of one 4K likelihood pass in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, "--memory", way], capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
-
-
-def memory_child(way: str) -> None:
-    import torch
-
-    from ropebench.memory import PeakMemory
-
-    loaded, engine, ids = prepared()
-    part = ids[: max(LENGTHS)]
-    engine.nll(part[:256])
-    peak = PeakMemory(loaded.device)
-    before = peak.bytes() or 0
-    if way == "ours":
-        engine.nll(part)
-    else:
-        with torch.inference_mode():
-            inputs = torch.tensor([part])
-            engine.model(inputs, labels=inputs, use_cache=False)
-    print((peak.bytes() or 0) - before)
-
-
-def prepared() -> tuple[Any, Any, list[int]]:
-    from ropebench.corpus import open_corpus
-    from ropebench.engine import Engine
-    from ropebench.model import card, find, load
-    from ropebench.prompt import Encoder
-
-    loaded = load(card(find("smollm2-135m")), "cpu", "float32")
-    encoder = Encoder(loaded.tokenizer)
-    text = next(iter(open_corpus("installed").documents())).text[:60_000]
-    return loaded, Engine(loaded.model, encoder), encoder.text(text)
-
-
-def help_time() -> dict[str, Any]:
-    command = [sys.executable, "-m", "ropebench.cli", "--help"]
-    times = [seconds(lambda: subprocess.run(command, capture_output=True, check=True))[0] for _ in range(5)]
-    bare = [seconds(lambda: subprocess.run([sys.executable, "-c", ""], check=True))[0] for _ in range(5)]
-    return {
-        "what": "ropebench --help ÷ starting Python (median of 5)",
-        "ratio": statistics.median(times) / statistics.median(bare),
-        "ours_seconds": statistics.median(times),
-        "plain_seconds": statistics.median(bare),
-    }
-
-
-def record(row: dict[str, Any], run_id: str, device: str) -> dict[str, Any]:
-    """One figure as a results line, with what every record has; `cell_id` is what was measured."""
-    cell_id, created = digest(row["what"]), now()
-    return {
-        "schema": SCHEMA,
-        "kind": "bench",
-        "record_id": digest([cell_id, run_id, created]),
-        "cell_id": cell_id,
-        "run_id": run_id,
-        "created": created,
-        "bench": row,
-        "provenance": provenance(("make", "bench"), device),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", choices=("ours", "plain"), help=argparse.SUPPRESS)
-    parser.add_argument("--results", default="results")
-    parser.add_argument("--ruler", type=int, default=100, metavar="N", help="samples of each RULER task (500: minutes)")
-    options = parser.parse_args()
+def main(words: list[str] | None = None) -> int:
+    """Exit codes: 0, also where a target is missed; 1 where a figure could not be given; 2 for a mistake in `words`."""
+    options = arguments().parse_args(words)
     quiet()
-    if options.memory:
-        memory_child(options.memory)
-        return
+    sizes = QUICK if options.quick else FULL if options.full else DEFAULT
+    if options.child:
+        print(json.dumps(peaks.child(options.child, subject(options.model, options.docs), options.length)))
+        return 0
+    loaded = cache(lambda: subject(options.model, options.docs))
     try:
-        writer = Writer(options.results)  # a folder that cannot be written is said before minutes are spent
+        if options.profile:
+            work = PROFILES[options.profile]
+            work(loaded(), QUICK)  # first use of the kernels, and the samples
+            print(as_text(options.profile, profile(loaded().model, lambda: work(loaded(), sizes))))
+            return 0
+        # A folder that cannot be written is said before minutes are spent.
+        code = measured(options.only or [*FIGURES], loaded, sizes, Writer(options.results))
+        if options.quick:
+            print("The targets are meant for longer inputs than those of --quick.")
+        return code
     except UsageError as error:
-        raise SystemExit(str(error)) from None
-    loaded, engine, ids = prepared()
-    engine.nll(ids[:512])  # first use of the kernels
-
-    def peaks() -> dict[str, Any]:
-        ours, plain = memory("ours"), memory("plain")
-        what = f"peak memory above the weights, one {max(LENGTHS)}-token pass: chunked ÷ full logits"
-        return {"what": what, "ratio": ours / plain, "ours_bytes": ours, "plain_bytes": plain}
-
-    for measured in (
-        lambda: [one_pass(engine, ids)],
-        lambda: [bare_forward(engine, ids)],
-        lambda: [switching(loaded.model, loaded.card.geometry)],
-        lambda: [help_time()],
-        lambda: [peaks()],
-        lambda: ruler_rows(options.ruler) if options.ruler else [],
-    ):
-        report(measured(), writer, loaded.device)
+        sys.stderr.write(f"{error}\n")
+        return 2
 
 
-def report(rows: list[dict[str, Any]], writer: Writer, device: str) -> None:
-    """Print what was measured, and append it to bench.jsonl."""
-    for row in rows:
-        ratio = f"{row['ratio']:8.3f}" if row["ratio"] is not None else " " * 8
-        detail = "  ".join(f"{key}={value:.4g}" for key, value in row.items() if key not in ("what", "ratio"))
-        print(f"{ratio}  {row['what']}\n          {detail}", flush=True)
-        append(writer.folder / "bench.jsonl", record(row, writer.run_id, device))
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true", help="shorter lengths: two or three minutes")
+    how.add_argument("--full", action="store_true", help="run every plain pass instead of a part of them: half an hour")
+    parser.add_argument("--only", action="append", choices=FIGURES, metavar="NAME", help=", ".join(FIGURES))
+    parser.add_argument("--profile", choices=PROFILES, metavar="NAME", help=f"where time goes: {', '.join(PROFILES)}")
+    parser.add_argument("--model", default="smollm2-135m", help="a name, or a folder (default: %(default)s)")
+    parser.add_argument("--docs", default="installed", help="long text, as for ropebench run (default: %(default)s)")
+    parser.add_argument("--results", default="results", metavar="FOLDER")
+    parser.add_argument("--child", choices=peaks.WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--length", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def measured(names: list[str], loaded: Callable[[], Subject], sizes: Sizes, writer: Writer) -> int:
+    """Measure, store each figure at once, and print the table in the end."""
+    import torch
+
+    figures: list[Figure] = []
+    failed: list[tuple[str, str]] = []
+    for name in FIGURES:
+        if name not in names:
+            continue
+        say(f"measuring {name} …")
+        try:
+            found = FIGURES[name](loaded, sizes)
+        except (AnswersDiffer, RuntimeError) as error:
+            failed.append((name, f"{'answers differ: ' if isinstance(error, AnswersDiffer) else ''}{error}"))
+            say(f"  no figure: {failed[-1][1]}")
+            continue
+        for figure in found:
+            figure = replace(figure, row={**figure.row, "threads": torch.get_num_threads()})
+            append(writer.folder / "bench.jsonl", figure.record(writer.run_id, "cpu"))
+            say(f"  {figure.name}: {detail(figure)}")
+        figures += found
+    print(table(figures, failed))
+    return 1 if failed else 0
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

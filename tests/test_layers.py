@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "bench" / "ropebench"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TASKS = sorted((ROOT / "tasks").glob("*.py"))
+BENCH = sorted((ROOT / "bench").glob("measur*/*.py"))
 
 DRAWING = {"pandas", "matplotlib"}
 MODEL = {"torch", "transformers"}
@@ -285,7 +286,7 @@ def test_the_runner_knows_no_method_and_no_task_by_name() -> None:
     assert known == []
 
 
-@pytest.mark.parametrize("path", [*MODULES, *TASKS], ids=label)
+@pytest.mark.parametrize("path", [*MODULES, *TASKS, *BENCH], ids=label)
 def test_files_stay_readable(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MAX_LINES, f"{lines} lines: split it"

@@ -11,18 +11,22 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from measuring.figure import AnswersDiffer, Figure
+
 LENGTH = 4096
 
 
-def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]]:
-    """One row per task. `made_seconds_of_500` is scaled from the samples that were made, beginning included.
+def ruler(samples: int, model: str = "smollm2-135m") -> list[Figure]:
+    """Two figures: the slowest task to make, and the slowest to read, in seconds for 500 samples; where fewer are made
+    the time after the first is taken as that many times longer. `row` has both for every task.
 
-    Raises SystemExit where the samples that come back are not those that were made.
+    Raises AnswersDiffer where the samples that come back are not those that were made.
     """
     from ropebench.corpus import open_corpus
     from ropebench.model import card, find, load_tokenizer
@@ -31,33 +35,39 @@ def ruler_rows(samples: int, model: str = "smollm2-135m") -> list[dict[str, Any]
     from ropebench.ruler import TASKS
     from ropebench.sample_cache import kept_examples
 
-    source, registry, corpus, rows = card(find(model)), Registry.load(), open_corpus("installed"), []
+    source, registry, corpus = card(find(model)), Registry.load(), open_corpus("installed")
+    made, read = dict[str, float](), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"ROPEBENCH_CACHE": folder}):
         questions(Path(folder), next(corpus.documents()).text)
         for name in TASKS:
             data = f":data={folder}" if name.startswith("qa_") else ""
             task = registry.build("task", f"ruler/{name}{data}")[0].resolved([LENGTH])
-            times, found = [], []
-            for _ in range(2):
+            found = []
+            for times in (made, read):
                 encoder = Encoder(load_tokenizer(source))
-                began = time.perf_counter()
-                text = corpus if task.needs_corpus else None
-                found.append(list(islice(kept_examples(task, LENGTH, encoder, 0, text), samples)))
-                times.append(time.perf_counter() - began)
+                stream = kept_examples(task, LENGTH, encoder, 0, corpus if task.needs_corpus else None)
+                times[name], examples = timed(islice(stream, samples))
+                found.append(examples)
             if found[0] != found[1] or len(found[0]) != samples or any(example.skip for example in found[0]):
-                raise SystemExit(f"ruler/{name}: the samples read are not the {samples} whole ones that were made")
-            made, read = times
-            rows.append(
-                {
-                    "what": f"ruler/{name} at {LENGTH}: reading {samples} kept samples ÷ making them",
-                    "ratio": read / made,
-                    "made_seconds": made,
-                    "read_seconds": read,
-                    "made_seconds_of_500": made / samples * 500,
-                    "read_seconds_of_500": read / samples * 500,
-                }
-            )
-    return rows
+                raise AnswersDiffer(f"ruler/{name}: the samples read are not the {samples} whole ones that were made")
+    what = f"500 samples of a RULER task at {LENGTH}, the slowest of {len(TASKS)}:"
+    return [
+        Figure("ruler", f"{what} making", max(made.values()), 20.0, "<", "s", about(made, samples)),
+        Figure("kept", f"{what} reading from the cache", max(read.values()), 2.0, "<", "s", about(read, samples)),
+    ]
+
+
+def timed(stream: Iterator[Any]) -> tuple[float, list[Any]]:
+    """Seconds that 500 samples of a stream take, from its beginning, and the samples that it has."""
+    began = time.perf_counter()
+    first = [*islice(stream, 1)]
+    beginning = time.perf_counter() - began
+    rest = [*stream]
+    return beginning + (time.perf_counter() - began - beginning) / max(len(rest), 1) * 499, [*first, *rest]
+
+
+def about(times: dict[str, float], samples: int) -> dict[str, Any]:
+    return {"samples_timed": samples, "seconds_of_500": times}
 
 
 def questions(folder: Path, text: str) -> None:
