@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ropebench.corpus import Corpus
 from ropebench.errors import UsageError
@@ -60,16 +60,13 @@ def subset_task(called: str, what: str) -> type[Task]:
         max_new_tokens: int = budget  # of an answer; part of the length
         data_sha256: str | None = None  # any other file is refused
         data: str = field(default=f"{HUB}@{REVISION}", compare=False)  # a folder, or a hub data set; no part of a cell
+        offline: bool = field(default=False, compare=False)  # the hub is not asked
 
         def __post_init__(self) -> None:
             own = {name: getattr(self, name) for name in ("min_tokens", "max_tokens", "max_new_tokens")}
             check_tokens(self.name, **own)
             if self.max_tokens is not None and self.max_tokens < self.min_tokens:
                 raise UsageError(f"{self.name}: max_tokens={self.max_tokens} is below min_tokens={self.min_tokens}")
-
-        @property
-        def params(self) -> dict[str, Any]:
-            return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "data"}
 
         def scorer_name(self) -> str:
             return SCORERS[self.scorer]
@@ -85,7 +82,7 @@ def subset_task(called: str, what: str) -> type[Task]:
         def file(self) -> Path:
             """The data file. Raises UsageError where it cannot be had, or is not the one that data_sha256 names."""
             try:
-                file = file_of(self.name, self.needs_data, self.data)
+                file = file_of(self.name, self.needs_data, self.data, self.offline)
             except UsageError as error:
                 made = f"; infinitebench_generated/{called} needs no download" if called in GENERATED else ""
                 raise UsageError(f"{error}{made}") from None

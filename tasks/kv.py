@@ -37,7 +37,7 @@ class KeyValue(Task):
         def draft(i: int, length: int) -> Draft:
             rng = Random(f"kv {seed} {i}")
             lines = ((pair, f"\n{pair[0]}: {pair[1]}") for pair in self.pairs(rng))
-            taken, tokens, _ = take_until(encoder, lines, length)
+            taken, tokens = take_until(encoder, lines, length)
             (key, value), others = taken[0], [f"{key}: {value}" for key, value in taken[1:]]
             (depth,) = even_depths("kv", seed, i, 1)
             total = running_total(tokens[1:])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ropebench.corpus import Corpus
 from ropebench.errors import UsageError
@@ -39,11 +39,8 @@ def question_task(called: str, of: Source, reader: Callable[[str, Path], Questio
 
         layout: Literal["balanced", "nvidia"] = "balanced"
         data_sha256: str | None = None
-        data: str = field(default=of.hub, compare=False)  # where the file is says nothing about the numbers
-
-        @property
-        def params(self) -> dict[str, Any]:
-            return {"layout": self.layout, "data_sha256": self.data_sha256}
+        data: str = field(default=of.hub, compare=False)  # a folder, or a hub data set; no part of a cell
+        offline: bool = field(default=False, compare=False)  # the hub is not asked
 
         def variant_name(self) -> str:
             return "" if self.layout == "balanced" else self.layout
@@ -53,7 +50,7 @@ def question_task(called: str, of: Source, reader: Callable[[str, Path], Questio
 
         def file(self) -> Path:
             """The data file. Raises UsageError where it cannot be had, or is not the one that data_sha256 names."""
-            file = file_of(self.name, self.needs_data, self.data)
+            file = file_of(self.name, self.needs_data, self.data, self.offline)
             if self.data_sha256 not in (None, sha256_of(file)):
                 raise UsageError(
                     f"{self.name}: {file.name} is another file than data_sha256={self.data_sha256} "

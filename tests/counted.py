@@ -6,8 +6,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+
+import pytest
 
 from fakes import Letters
 from ropebench import sample_cache
@@ -80,3 +83,13 @@ def fresh(task: Task, n: int = 4, length: int = 8, encoder: Encoder = WORDS, see
 
 def name(task: Task | None = None, length: int = 8, encoder: Encoder = WORDS, seed: int = 0, corpus: Any = None) -> Any:
     return sample_cache._name(task or Counted(), length, encoder, seed, corpus, None)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache in which everything is worth keeping, and no sample counted."""
+    monkeypatch.setenv("ROPEBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(sample_cache, "WORTH", 0.0)
+    Counted.made.clear()
+    Counted.began.clear()
+    return tmp_path / "samples"

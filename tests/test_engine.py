@@ -209,3 +209,15 @@ def test_the_model_is_left_as_it_was(llama: Any, encoder: Encoder) -> None:
         engine.nll([10**6, 1])
     assert "forward" not in llama.base_model.__dict__
     np.testing.assert_array_equal(full_nll(llama, ids(30)), before)
+
+
+def test_44_a_stop_string_that_is_a_special_token_ends_an_answer(llama: Any) -> None:
+    """An end-of-turn marker is no text, so looking for it in the text finds nothing."""
+    prompt, words = ids(40), tokenizer("bpe")
+    _, whole = Engine(llama, Encoder(words)).generate(prompt, 8)
+    mark = next(token for token in whole if whole.index(token) > 0)
+    name = words.convert_ids_to_tokens(mark)
+    words.add_special_tokens({"additional_special_tokens": [name]})
+    text, cut = Engine(llama, Encoder(words)).generate(prompt, 8, [name])
+    assert cut == whole[: whole.index(mark)]
+    assert text == words.decode(cut)

@@ -221,3 +221,33 @@ def test_a_label_tells_generated_rows_from_published_ones() -> None:
     assert made("code_run", ":max_new_tokens=9").variant_name() == "max_new_tokens=9"
     with pytest.raises(UsageError, match="max_new_tokens=0 must be at least 1"):
         made("code_run", ":max_new_tokens=0")
+
+
+def test_31_a_length_that_only_short_chains_fit_is_too_short() -> None:
+    """Skipping the deep ones would make the task easier the shorter it is."""
+    task = made("code_run")
+    with pytest.raises(UsageError, match="the smallest that works is") as error:
+        next(task.examples(256, LETTERS, 0))
+    smallest = int(str(error.value).split()[-1])
+    drawn = list(islice(task.examples(smallest, LETTERS, 0), 10))
+    assert [example.skip for example in drawn] == [None] * 10
+    shortest = next(len(LETTERS.prompt(text)) for text in [LETTERS.decode(drawn[0].ids)])
+    with pytest.raises(UsageError, match=f"the smallest that works is {smallest}"):
+        next(task.examples((smallest + shortest) // 2 if shortest < smallest - 8 else smallest - 1, LETTERS, 0))
+
+
+class Deaf(Characters):
+    """Hears nothing but the letter e."""
+
+    def __call__(self, text: Any, add_special_tokens: bool = True, **more: Any) -> Any:
+        found = super().__call__(text, add_special_tokens, **more)["input_ids"]
+        heard = {2 + ord("e")}
+        if isinstance(text, str):
+            return {"input_ids": [i for i in found if i in heard]}
+        return {"input_ids": [[i for i in one if i in heard] for one in found]}
+
+
+def test_33_a_prompt_that_cannot_reach_its_length_is_skipped() -> None:
+    (example,) = islice(made("math_find").examples(2048, Encoder(Deaf()), 0), 1)
+    assert example.skip is not None
+    assert "tokens only" in example.skip

@@ -30,9 +30,10 @@ from ropebench.task import Output
 @pytest.mark.parametrize("name", ["bpe-bos", "bpe", "word-bos"])
 def test_scores_and_aggregates_are_lm_evals(tmp_path: Path, name: str) -> None:
     tasks = task_files(
-        tmp_path / "tasks", gen={**GENERATE, "num_fewshot": 2, "fewshot_split": "train"}, mc=CHOOSE, ll=LIKELIHOOD
-    )
-    stock = evaluated("hf", {"pretrained": folder(name), "max_length": 512}, ["gen", "mc", "ll"], include=tasks)
+        tmp_path / "tasks", gen={**GENERATE, "num_fewshot": 2, "fewshot_split": "train"}, mc=CHOOSE, ll=LIKELIHOOD,
+        acc={**CHOOSE, "metric_list": CHOOSE["metric_list"][:2]},  # no score asks whether an answer is greedy
+    )  # fmt: skip
+    stock = evaluated("hf", {"pretrained": folder(name), "max_length": 512}, ["gen", "mc", "ll", "acc"], include=tasks)
     records, rows = measured(tmp_path, folder(name), f"lm_eval:{tasks}", lengths=512, n=9)
     assert {record["task"]["scorer"] for record in records} == {"lm_eval"}
     for record in records:
@@ -59,6 +60,7 @@ def test_scores_and_aggregates_are_lm_evals(tmp_path: Path, name: str) -> None:
         "lm_eval/gen": {"exact_match"},
         "lm_eval/mc": {"acc", "acc_norm", "brier_score", "exact_match"},  # mcc is no mean over samples
         "lm_eval/ll": {"perplexity", "nll", "acc"},
+        "lm_eval/acc": {"acc", "acc_norm"},
     }
 
 

@@ -11,6 +11,7 @@ from ropebench.report import figures
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import blocks, cell_rows
 from ropebench.report.paired import by_cell
+from ropebench.report.ruler_plot import ruler_by_task
 from ropebench.report.ruler_summary import effective_length, families, family_table
 
 SCORE = [{"name": "score", "direction": "higher", "low": 0.0, "high": 1.0, "chance": 0.0, "derived": None}]
@@ -146,3 +147,14 @@ def test_half_a_family_stands_for_nothing():
 def test_effective_length_is_the_longest_at_the_threshold(scores, said):
     """85.6 % counts, as in RULER; beyond the longest length measured nothing is known."""
     assert effective_length(scores) == said
+
+
+def test_a_figure_of_two_tasks_is_as_wide_as_they_are(tmp_path):
+    """Two plots and the legend, not an empty row of five."""
+    wide = {}
+    for number in (2, 6):
+        tasks = [one(task, method, 4096, 5) for task in TASKS[:number] for method in ("none", "yarn")]
+        (family,) = families(blocks(cell_rows(*stored(*tasks))))
+        picture = ruler_by_task(family, tmp_path / str(number))[0].read_bytes()
+        wide[number] = int.from_bytes(picture[16:20], "big")  # where a PNG says how many pixels it is wide
+    assert wide[2] < 0.7 * wide[6]

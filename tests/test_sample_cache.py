@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import counted
 import fakes
 from counted import WORDS, Counted, Plain, Words, fresh, kept, name
 from ropebench import sample_cache
@@ -26,14 +27,7 @@ DATA = Path(__file__).with_name("data") / "ruler"
 INSTALLED = open_corpus("installed")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache in which everything is worth keeping, and no sample counted."""
-    monkeypatch.setenv("ROPEBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(sample_cache, "WORTH", 0.0)
-    Counted.made.clear()
-    Counted.began.clear()
-    return tmp_path / "samples"
+folder = counted.folder
 
 
 # What comes back

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import counted
 import fakes
 from counted import WORDS, Counted, Plain, Words, fresh, kept
 from ropebench import cli, sample_cache
@@ -20,15 +21,7 @@ from ropebench.sample_cache import kept_examples
 from ropebench.store import Stored
 from ropebench.task import Example
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache in which everything is worth keeping, and no sample counted."""
-    monkeypatch.setenv("ROPEBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(sample_cache, "WORTH", 0.0)
-    Counted.made.clear()
-    Counted.began.clear()
-    return tmp_path / "samples"
+folder = counted.folder
 
 
 # When it is made, and when not

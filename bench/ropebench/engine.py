@@ -102,10 +102,11 @@ class Engine:
     ) -> tuple[str, tuple[int, ...]]:
         """Greedy continuation: its text up to the first stop string, and its ids.
 
-        At most `max_new_tokens` ids; it ends at an end-of-text id (left out) or when a stop string appears. Raises
+        At most `max_new_tokens` ids; it ends at an end-of-text id or a special token among `stop` (left out), or when a
+        stop string appears. Raises
         ArithmeticError when the model returns NaN.
         """
-        ids, new = list(ids), list[int]()
+        ids, new, ends = list(ids), list[int](), self.end_ids | self.encoder.special_ids(stop)
         common = min(self._common(ids), len(ids) - 1) if self._held and reuse else 0
         start = self._resume(common, len(ids), reuse)
         nll = self._held.nll[: max(self._common(ids) - 1, 0)] if start and self._held else np.empty(0, np.float32)
@@ -116,7 +117,7 @@ class Engine:
                 highest, token = self._head(rows[None, -1:])[0, -1].float().max(dim=-1)
                 if highest.isnan():
                     raise ArithmeticError(f"the model returned NaN for new token {len(new)}")
-                if int(token) in self.end_ids:
+                if int(token) in ends:
                     break
                 new.append(int(token))
                 if len(new) == max_new_tokens or (stop and any(s in self.encoder.decode(new) for s in stop)):

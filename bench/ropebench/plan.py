@@ -180,6 +180,7 @@ def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, corpora: bool, 
         if word is None:
             raise UsageError(f"task {task.name!r} needs long text: give --docs installed, or --docs FOLDER")
         corpus = open_corpus(word, sweep.offline)
+    task = task.on_this_machine() if sweep.offline else task
     resolved = task.resolved(lengths, corpus) if corpus else task.resolved(lengths)
     return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or task.default_n)
 

@@ -35,8 +35,8 @@ class Encoder:
         if bos == "always" and self.bos_id is None:
             raise UsageError("this tokenizer has no BOS token; use --bos auto or --bos never")
         self.adds_bos = adds if bos == "auto" else bos == "always"
-        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-        self._special = tuple(str(token) for token in added if token.special)
+        added = getattr(tokenizer, "added_tokens_decoder", {}).items()
+        self._special = {str(token): int(number) for number, token in added if token.special}
         # Where the template's own turn marker is the BOS token (SmolLM2), a prompt begins with one as it stands.
         around = self._ids(self._rendered(_TURN)) if chat else []
         self._marks_turns = around[:1] == [self.bos_id] and self.bos_id in self._one_bos(around, False)
@@ -102,6 +102,11 @@ class Encoder:
             start += 1
         head = [self.bos_id] if wanted and self.bos_id is not None else []
         return (*head, *ids[start:])
+
+    def special_ids(self, words: Sequence[str]) -> frozenset[int]:
+        """The ids of those of the words that are special tokens: the text of an answer, read without them, never holds
+        such a word."""
+        return frozenset(self._special[word] for word in words if word in self._special)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, special tokens left out, spaces untouched."""

@@ -15,7 +15,7 @@ negative log-likelihood of spans (`windows`), or both on the same sample.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from inspect import get_annotations
 from math import isfinite
 from types import NoneType, UnionType
@@ -124,6 +124,10 @@ class Task:
         """The lengths where none are asked for, out of the usual ones, which rise."""
         return usual
 
+    def on_this_machine(self) -> Task:
+        """The task for a run with --offline: one that fetches data has a field `offline`, which is then true."""
+        return replace(self, **{"offline": True}) if any(f.name == "offline" for f in fields(self)) else self
+
     def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
         """The task with defaults that depend on the sweep filled in (such as a document filter = longest length)."""
         return self
@@ -146,8 +150,9 @@ class Task:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters as plain JSON values; they are part of a cell's identity."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        """The parameters as plain JSON values; they are part of a cell's identity. A field with compare=False is none:
+        where a file is says nothing about the numbers."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 

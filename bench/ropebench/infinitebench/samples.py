@@ -105,7 +105,7 @@ def _example(
         return Example(targets=targets, skip=f"the prompt has {len(ids)} tokens, {room} fit", meta=meta)
     head, tail = middle(ids, max(room, 0))
     before, after = _around(choice, row, ids, encoder)
-    if before > len(head) or after > len(tail):
+    if room < 1 or before > len(head) or after > len(tail):
         return Example(targets=targets, skip=QUESTION_CUT, meta=meta)
     kept = encoder.decode(head), encoder.decode(tail)
     bare = filled(choice.subset, choice.prompts, replace(row, context=""))

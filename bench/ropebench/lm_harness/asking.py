@@ -41,11 +41,13 @@ class Asked(Example):
         }
 
     def _likelihood(self, window: Window, nll: Sequence[float], output: Output) -> tuple[float, bool | None]:
-        """(log-probability, whether greedy). The latter is read off the example's own greedy text, where it asks for it
-        and the window begins as its prompt does; else it is not known."""
+        """(log-probability, whether greedy). The latter is read off the example's own greedy text, where the window
+        begins as its prompt does; else it is not known. Where no score depends on it, it is False: lm-eval's multiple
+        choice computes an exact match that nobody asked for."""
         asked = window.ids[window.first_scored :]
         known = self.ids and self.ids == window.ids[: window.first_scored]
-        return -float(sum(map(float, nll))), output.ids[: len(asked)] == asked if known else None
+        unknown = None if needs_greedy(self.task) else False
+        return -float(sum(map(float, nll))), output.ids[: len(asked)] == asked if known else unknown
 
 
 def ask(task: Any, doc: Any, index: int, encoder: Encoder, length: int) -> Asked:

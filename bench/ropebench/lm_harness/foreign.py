@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from io import StringIO
@@ -28,6 +28,7 @@ from ropebench.errors import UsageError
 from ropebench.lm_harness.asking import Asked, ask, text_of
 from ropebench.lm_harness.index import VERSION, Source, config_of, sources
 from ropebench.lm_harness.measures import Measure, declared, measures, value_of
+from ropebench.lm_harness.network import network
 from ropebench.lm_harness.samples import Rows, generated
 from ropebench.prompt import Encoder
 from ropebench.record import canonical
@@ -68,6 +69,7 @@ def task_of(of: Source) -> type[Task]:
         num_fewshot: int | None = None  # default: the task's own
         room: int | None = None  # tokens that generated samples leave free, where lm-eval leaves too few
         data_sha256: str | None = None
+        offline: bool = field(default=False, compare=False)  # nothing is fetched
 
         @property
         def params(self) -> dict[str, Any]:
@@ -84,22 +86,25 @@ def task_of(of: Source) -> type[Task]:
         def resolved(self, lengths: Sequence[int], corpus: Corpus | None = None) -> Task:
             """Fetches the data (generated ones excepted), whose hash becomes part of the cell; knows the metrics."""
             check(of, self.num_fewshot, self.room)
-            known = None if _sizes(of) else loaded(of, self.num_fewshot)
-            made = replace(self, data_sha256=None if known is None else data_sha256(of, self.num_fewshot))
+            with network(self.offline):
+                found = None if _sizes(of) else data_sha256(of, self.num_fewshot)
+                measured = () if rolls else measures_of(of, self.num_fewshot)
+            made = replace(self, data_sha256=found)
             if self.data_sha256 not in (None, made.data_sha256):
                 raise UsageError(f"{self.name}: its data have the SHA-256 {made.data_sha256}, not {self.data_sha256}")
-            if not rolls:
-                shown = [one.shown or one.metric for one in measures_of(of, self.num_fewshot)]
-                hidden = [one.metric for one in measures_of(of, self.num_fewshot) if one.shown]
+            if measured:
+                shown = [one.shown or one.metric for one in measured]
+                hidden = [one.metric for one in measured if one.shown]
                 object.__setattr__(made, "metrics", (*shown, *hidden))
             return made
 
         def examples(self, length: int, encoder: Encoder, seed: int, corpus: Corpus | None = None) -> Iterator[Example]:
             """lm-eval's documents, in its order, with its worked examples."""
-            if _sizes(of):
-                task = sized(of, self.num_fewshot, length - (self.room or 0), encoder.tokenizer, seed)
-            else:
-                task = loaded(of, self.num_fewshot)
+            with network(self.offline):
+                if _sizes(of):
+                    task = sized(of, self.num_fewshot, length - (self.room or 0), encoder.tokenizer, seed)
+                else:
+                    task = loaded(of, self.num_fewshot)
             task = copy.copy(task)  # worked examples are drawn one after the other, by this stream alone
             if hasattr(task, "sampler"):
                 task.sampler = copy.copy(task.sampler)

@@ -18,11 +18,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import numpy as np
 
 from ropebench.cache import cache_dir
 from ropebench.errors import UsageError
 from ropebench.lm_harness.index import VERSION, Source, config_of
+from ropebench.lm_harness.network import network
 from ropebench.record import digest
 
 PATIENCE = 120.0  # seconds for any length, and for each token of it:
@@ -52,7 +54,8 @@ def generated(source: Source, size: int, tokenizer: Any, seed: int) -> Rows:
 
 def _make(source: Source, size: int, tokenizer: Path, seed: int, made: Path) -> None:
     out = made.with_name(f"{made.name}.{os.getpid()}.part")
-    request = [source.name, str(source.yaml), source.origin, source.code, size, str(tokenizer), seed, str(out)]
+    offline = bool(huggingface_hub.constants.HF_HUB_OFFLINE)  # set by --offline too
+    request = [source.name, str(source.yaml), source.origin, source.code, size, str(tokenizer), seed, str(out), offline]
     code = "import sys; from ropebench.lm_harness.samples import write; write(sys.argv[1])"
     here = str(Path(__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -77,12 +80,13 @@ def _make(source: Source, size: int, tokenizer: Path, seed: int, made: Path) -> 
 
 def write(request: str) -> None:
     """The other process: seed as lm-eval does, make the splits, write them."""
-    name, yaml, origin, code, size, tokenizer, seed, out = json.loads(request)
-    config = config_of(Source(name, Path(yaml), origin, code), functions=True)
-    random.seed(seed)
-    np.random.seed(1234 + seed)
-    given = {**(config.get("metadata") or {}), "tokenizer": tokenizer, "max_seq_lengths": [size]}
-    splits = config["custom_dataset"](**given, **(config.get("dataset_kwargs") or {}))
+    name, yaml, origin, code, size, tokenizer, seed, out, offline = json.loads(request)
+    with network(offline):
+        config = config_of(Source(name, Path(yaml), origin, code), functions=True)
+        random.seed(seed)
+        np.random.seed(1234 + seed)
+        given = {**(config.get("metadata") or {}), "tokenizer": tokenizer, "max_seq_lengths": [size]}
+        splits = config["custom_dataset"](**given, **(config.get("dataset_kwargs") or {}))
     rows = {split: [dict(row) for row in data] for split, data in splits.items()}
     Path(out).write_text(json.dumps(rows), encoding="utf-8")
 

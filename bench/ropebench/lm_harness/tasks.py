@@ -21,7 +21,7 @@ from lm_eval.api.task import Task as LmEvalTask
 from lm_eval.config.task import TaskConfig
 from lm_eval.filters import build_filter_ensemble
 
-from ropebench.corpus import open_corpus
+from ropebench.corpus import Corpus, open_corpus
 from ropebench.errors import UsageError
 from ropebench.lm_harness.spelling import Likelihood, Spelled, as_lm_eval_encodes, spelled, spelled_pair
 from ropebench.lm_harness.window import checked, lengths_of, max_length_of, tokenizer_of
@@ -29,6 +29,7 @@ from ropebench.outcome import prompt_sha256
 from ropebench.prompt import Encoder
 from ropebench.record import digest
 from ropebench.registry import Registry
+from ropebench.sample_cache import kept_examples
 from ropebench.task import Example, Output, Task
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,10 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
         self.given = given
         self.task, self.entry = registry.build("task", str(config["ropebench"]))
         self.lengths = lengths_of(self.task, given)
-        self.task = self.task.resolved(self.lengths)
+        offline = bool(given.get("offline", False))
+        self.corpus = self._corpus(offline)
+        task = self.task.on_this_machine() if offline else self.task
+        self.task = task.resolved(self.lengths, self.corpus) if self.corpus else task.resolved(self.lengths)
         self.tokenizer = tokenizer_of(given)
         self.seed = int(given.get("seed", 0))
         self.chat = False
@@ -62,6 +66,14 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
 
     # The documents
 
+    def _corpus(self, offline: bool) -> Corpus | None:
+        if not self.task.needs_corpus:
+            return None
+        word = self.given.get("docs") or self.task.docs()
+        if word is None:
+            raise UsageError(f"task {self.task.name!r} needs long text: give --metadata docs=installed or a folder")
+        return open_corpus(word, offline)
+
     @cached_property
     def encoder(self) -> Encoder:
         add = self.given.get("add_bos_token")
@@ -71,16 +83,10 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
     @cached_property
     def _made(self) -> list[tuple[dict[str, Any], Example]]:
         """Documents and their examples: sample 0 at every length, then sample 1 …, so that any --limit is balanced."""
-        corpus = None
-        if self.task.needs_corpus:
-            word = self.given.get("docs") or self.task.docs()
-            if word is None:
-                raise UsageError(f"task {self.task.name!r} needs long text: give --metadata docs=installed or a folder")
-            corpus = open_corpus(word)
         n = int(self.given.get("n", self.task.default_n))
         window = max_length_of(self.given, self.tokenizer)
-        streams = [islice(self.task.examples(length, self.encoder, self.seed, corpus), n) for length in self.lengths]
-        columns = [list(stream) for stream in streams]
+        own = (self.seed, self.corpus, self.entry.code)
+        columns = [list(islice(kept_examples(self.task, length, self.encoder, *own), n)) for length in self.lengths]
         made: list[tuple[dict[str, Any], Example]] = []
         skipped: list[str] = []
         for index in range(max(map(len, columns))):
@@ -116,7 +122,7 @@ class RopebenchTask(LmEvalTask):  # type: ignore[misc]
             "lengths": list(self.lengths),
             "seed": self.seed,
             "bos": self.encoder.bos,
-            "corpus": corpus.describe() if corpus else None,
+            "corpus": self.corpus.describe() if self.corpus else None,
             "samples_skipped": len(skipped),
             "samples_sha256": digest([document["prompt_sha256"] for document, _ in made], 64),
         }

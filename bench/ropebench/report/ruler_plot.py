@@ -29,8 +29,10 @@ def ruler_by_task(family: Family, stem: Path) -> list[Path]:
     ]
     if any(family.score(label, length) is not None for label in labels for length in lengths):
         panels.append(("mean of all 13", partial(_of_mean, family)))
-    down = math.ceil((len(panels) + 1) / _ACROSS)  # one place is the legend's
-    with figure(_ACROSS * 2.3, down * 1.9 + 0.5, _ACROSS, down, squeeze=False, sharex=True, sharey=True) as (
+    places = len(panels) + 1  # one is the legend's
+    across = min(places, _ACROSS)
+    down = math.ceil(places / across)
+    with figure(across * 2.3, down * 1.9 + 0.5, across, down, squeeze=False, sharex=True, sharey=True) as (
         drawn, grid,
     ):  # fmt: skip
         spots = list(grid.flat)

@@ -32,14 +32,15 @@ HOTPOT = Source(
 )  # fmt: skip
 
 
-def file_of(name: str, source: Source, data: str) -> Path:
-    """The data file: in the folder `data`, or of the hub data set `data` (OWNER/NAME, with @REVISION if wanted).
+def file_of(name: str, source: Source, data: str, offline: bool = False) -> Path:
+    """The data file: in the folder `data`, or of the hub data set `data` (OWNER/NAME, with @REVISION if wanted), which
+    `offline` takes from this machine only.
 
     Raises UsageError, naming the parameter, where it is neither or cannot be reached.
     """
     folder = Path(os.path.expanduser(data))
     if not os.path.isdir(folder):
-        folder = _fetched(name, source, data)
+        folder = _fetched(name, source, data, offline)
     found = sorted(folder.rglob(source.file)) or sorted(folder.rglob(source.pattern))
     if not found:
         on_hub = f" (nor {source.pattern}, as on the hub)" if source.pattern != source.file else ""
@@ -49,7 +50,8 @@ def file_of(name: str, source: Source, data: str) -> Path:
     return found[0]
 
 
-def _fetched(name: str, source: Source, data: str) -> Path:
+@cache
+def _fetched(name: str, source: Source, data: str, offline: bool) -> Path:
     advice = f"get {source.file} and write {name}:data=FOLDER"
     match = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", data)
     if not match or data.startswith("."):
@@ -58,8 +60,17 @@ def _fetched(name: str, source: Source, data: str) -> Path:
 
     patterns = [f"*{source.file}", f"*{source.pattern}"]
     try:
-        return Path(snapshot_download(match[1], repo_type="dataset", revision=match[2], allow_patterns=patterns))
+        return Path(
+            snapshot_download(
+                match[1], repo_type="dataset", revision=match[2], allow_patterns=patterns, local_files_only=offline
+            )
+        )
     except Exception as error:  # the hub client raises many kinds; each means that the source did not answer
+        if offline:
+            raise UsageError(
+                f"{name}: {source.title} ({data}) is not on this machine, and --offline asks no hub; {advice} (in "
+                "ropebench show: --data FOLDER)"
+            ) from None
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
             f"{name}: {source.title} cannot be read from the hub ({data}: {type(error).__name__}: {first}); {advice}"

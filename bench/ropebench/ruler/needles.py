@@ -147,7 +147,7 @@ def _lines(name: str, setting: Setting, asks: Question, length: int, encoder: En
     rng = Random(f"{name} haystack {seed} {i}")
     # A distractor with a queried key would be a second answer.
     drawn = (needle(setting, _unlike(setting, asks, rng), random_item(setting.value, rng)) for _ in repeat(None))
-    lines, tokens, _ = take_until(encoder, ((line, "\n" + line) for line in drawn), length)
+    lines, tokens = take_until(encoder, ((line, "\n" + line) for line in drawn), length)
     return Hay(running_total(tokens), np.arange, lambda a, b: "\n".join(lines[a:b]), "\n")
 
 

@@ -86,7 +86,7 @@ def _draft(
         return "\n\n" + DOCUMENT.format(i=10, document=data.documents[document])
 
     others = _others(asks, len(data.documents), Random(f"{name} documents {seed} {i}"))
-    added, tokens, ended = take_until(encoder, ((n, piece(n)) for n in others), length)
+    added, tokens = take_until(encoder, ((n, piece(n)) for n in others), length)
     gold_tokens = added_tokens(encoder, [piece(n) for n in asks.gold])
     tokens_of = dict(zip([*asks.gold, *added], [*gold_tokens.tolist(), *tokens.tolist()], strict=True))
     total = running_total(tokens)
@@ -125,7 +125,6 @@ def _draft(
         least + len(added),
         lambda units: int(total[units - least]),
         render,
-        ends=ended,
     )
 
 

@@ -36,7 +36,7 @@ class Draft:
     """A sample before its size is chosen.
 
     `render(units)` → the prompt's text and its meta, for least ≤ units ≤ most. `extra(units)` estimates the ids that
-    `units` add over `least`; it never falls. `ends` says that the data ends at `most` (a text that repeats does not).
+    `units` add over `least`; it never falls.
     """
 
     targets: tuple[str, ...]
@@ -45,7 +45,6 @@ class Draft:
     most: int
     extra: Callable[[int], int]
     render: Callable[[int], tuple[str, Mapping[str, Any]]]
-    ends: bool = False
 
 
 def added_tokens(encoder: Encoder, pieces: Sequence[str]) -> NDArray[np.int64]:
@@ -69,11 +68,9 @@ def running_total(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])
 
 
-def take_until(
-    encoder: Encoder, units: Iterator[tuple[Any, str]], tokens: int
-) -> tuple[list[Any], NDArray[np.int64], bool]:
-    """From a stream of (unit, its text in the prompt) as many as have `tokens` ids together, and some more: the units,
-    their counts, and whether the stream has ended."""
+def take_until(encoder: Encoder, units: Iterator[tuple[Any, str]], tokens: int) -> tuple[list[Any], NDArray[np.int64]]:
+    """From a stream of (unit, its text in the prompt) as many as have `tokens` ids together, and some more (fewer where
+    the stream ends): the units and their counts."""
     taken: list[Any] = []
     counts: list[NDArray[np.int64]] = []
     total = 0
@@ -81,13 +78,13 @@ def take_until(
         average = total / len(taken) if taken and total else 300.0  # the first batch is small: documents are long
         batch = list(islice(units, min(max(int((tokens - total) / average) + 2, 8), 4096)))
         if not batch:
-            return taken, np.concatenate([np.zeros(0, np.int64), *counts]), True
+            return taken, np.concatenate([np.zeros(0, np.int64), *counts])
         taken += [unit for unit, _ in batch]
         counts.append(added_tokens(encoder, [text for _, text in batch]))
         total += int(counts[-1].sum())
         if len(taken) > 8 * (tokens + 8):  # units without tokens: no tokenizer should, and it must not go on for ever
             break
-    return taken, np.concatenate(counts), False
+    return taken, np.concatenate(counts)
 
 
 def fitted(draft: Draft, encoder: Encoder, budget: int) -> tuple[int, tuple[int, ...], Mapping[str, Any]] | int:
@@ -143,7 +140,7 @@ def stream(
     """
     budget = length - new_tokens
     first = draft(0, length)
-    margin = 1.2 if alike else 1.0  # how much longer than the first sample another one can be
+    margin = 4.0 if alike else 1.0  # how much longer than the first sample another one can be
     if first is not None and margin * _need(first, encoder) > budget:
         needs = _needs(draft, length, encoder)
         if budget < (max(needs) if alike else min(needs)):
@@ -164,7 +161,7 @@ def stream(
         units, ids, meta = made
         following = min(units + 1, drawn.most)
         about = {"units": units, "unit_tokens": drawn.extra(following) - drawn.extra(following - 1)}
-        short = drawn.ends and units == drawn.most and len(ids) + new_tokens < 0.95 * length
+        short = units == drawn.most and len(ids) + new_tokens < 0.95 * length
         skip = f"the data fills {len(ids)} of {budget} tokens only" if short else None
         yield Example(ids, drawn.targets, new_tokens, meta={**meta, **about}, skip=skip)
 
