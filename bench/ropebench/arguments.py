@@ -128,7 +128,7 @@ def _sweep_arguments(sub: argparse.ArgumentParser) -> None:
     add("--device", metavar="D", help="auto (default), cuda, cuda:1, mps or cpu")
     add("--dtype", metavar="T", help="auto (default), float32, bfloat16 or float16")
     add("--attention", metavar="A", help="auto (default: sdpa where the model has it, else eager), sdpa, eager …")
-    add("--batch-size", metavar="N", help="1 (default) or auto, which is 1: samples run one at a time")
+    add("--batch-size", metavar="N", help="samples at once: 1 (default), N, or auto; no number depends on it")
     add("--offline", action="store_true", default=None, help="use only what is already on this machine")
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
     add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")

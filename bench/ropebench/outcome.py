@@ -168,6 +168,7 @@ def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
         "tokens": tokens,
         "tokens_per_second": tokens / seconds if tokens and seconds else None,
         "peak_bytes": own["peak_bytes"],
+        "sizes": own.get("sizes"),
         "runs": len({row["run_id"] for row in rows}),
         "partial": len(told) < len(earlier),
     }

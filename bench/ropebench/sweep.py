@@ -78,11 +78,9 @@ class Sweep:
             if word not in allowed:
                 raise unknown(what, word, allowed)
         check_attention(self.attention)
-        if self.batch_size not in (1, "1", "auto") or self.batch_size is True:
-            raise UsageError(
-                f"--batch-size {self.batch_size}: allowed: 1 or auto. Samples run one at a time: within a batch a "
-                "sample's numbers would depend on what else is in it"
-            )
+        size = str(self.batch_size)
+        if size != "auto" and not (size.isascii() and size.isdigit() and 1 <= int(size) <= 4096):
+            raise UsageError(f"--batch-size {self.batch_size}: allowed: a number from 1 to 4096, or auto")
         for name in ("target", "trained_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 token")
