@@ -67,9 +67,13 @@ def _compile_layers(model: Any) -> None:
     table and LM head stay outside, where they are switched and cut into chunks."""
     import torch
 
+    from ropebench.kv import RoomyLayer
+
     lists = [module for module in model.base_model.modules() if isinstance(module, torch.nn.ModuleList)]
     layers = max(lists, key=len, default=())
     # With a cache a layer's number is a constant in its code: one version per layer, and dynamo gives up at 8.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 8 * len(layers))
+    # Keys, values and their buffers share memory, which inductor cannot tell apart: the cache is written outside.
+    RoomyLayer.update = torch.compiler.disable(RoomyLayer.update)  # type: ignore[method-assign]
     for layer in layers:
         layer.compile(dynamic=True)

@@ -13,7 +13,7 @@ from ropebench.methods import DynamicNtk, Llama3, LongRope, PositionInterpolatio
 from ropebench.task import with_params
 
 # What every block of rope_parameters may hold; any other key of one of our types is a parameter of the method.
-_BLOCK = {
+BLOCK = {
     "rope_type", "type", "rope_theta", "factor", "original_max_position_embeddings", "partial_rotary_factor",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def _of_type(geometry: RopeGeometry, p: Mapping[str, Any]) -> tuple[Method, floa
         case "longrope":
             return LongRope(tuple(p["short_factor"]), tuple(p["long_factor"]), attention), factor
         case kind if kind in (ours := _ours()):
-            given = {key: _word(value) for key, value in p.items() if key not in _BLOCK and value is not None}
+            given = {key: as_word(value) for key, value in p.items() if key not in BLOCK and value is not None}
             method: Method = with_params("method", ours[kind], given)
             return method, float(p["factor"])
         case kind:
@@ -65,6 +65,6 @@ def _ours() -> dict[str, type[Method]]:
     return {name: m for m in static for name in (m.name, f"ropebench_{m.name}")}
 
 
-def _word(value: Any) -> str:
+def as_word(value: Any) -> str:
     """A JSON value as the word that stands for it on the command line."""
     return "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

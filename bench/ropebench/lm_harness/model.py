@@ -1,7 +1,8 @@
 """`--model ropebench`: a model under a method's table, for any of lm-eval's tasks.
 
-Prompts go to ropebench's own engine, unpadded, those that begin alike one after the other, so an answer here is the answer of `ropebench run`.
-What does not fit into `max_length` is an error: lm-eval's own Hugging Face model cuts its beginning off.
+Prompts go to ropebench's own engine, unpadded, those that begin alike one after the other. An answer here is the
+answer of `ropebench run`. What does not fit into `max_length` is an error: lm-eval's own Hugging Face model cuts its
+beginning off.
 """
 
 from __future__ import annotations
