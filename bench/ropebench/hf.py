@@ -14,7 +14,8 @@ Names. Each method is `ropebench_NAME`, and NAME too where transformers has none
 the length of the sequence are refused: transformers would keep a long sequence's table for the shorter one after it.
 
 A config saved with such a type needs ropebench to be loaded: without this import transformers stops with a KeyError
-that names the type. `ropebench run` takes such a folder: its table is the baseline `native`. Phi-3's config class takes no types but its own, so a Phi-3 can be loaded this way, not saved.
+that names the type. `ropebench run` takes such a folder: its table is the baseline `native`.
+Phi-3's config class takes no types but its own, so a Phi-3 can be loaded this way, not saved.
 """
 
 from __future__ import annotations
