@@ -21,8 +21,11 @@ _LEAST = 64  # and by so many tokens at least
 Row = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+class RoomyLayer(DynamicLayer):
     """`keys` and `values` are the used beginnings of buffers with room behind it."""
+
+    keys: Any
+    values: Any
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *more: Any, **named: Any
@@ -78,7 +81,7 @@ def new_cache(config: Any) -> DynamicCache:
     """An empty cache: with room to grow where every layer holds all tokens, else transformers' own."""
     cache = DynamicCache(config=config)
     if is_plain(config):
-        cache.layers = [RoomyLayer() for _ in cache.layers]
+        cache.layers = [RoomyLayer() for _ in cache.layers]  # type: ignore[no-untyped-call]
     return cache
 
 
@@ -90,13 +93,13 @@ def cropped(cache: DynamicCache, to: int) -> DynamicCache:
     return cache
 
 
-def keep_rows(cache: DynamicCache, rows: Sequence[int]) -> None:
+def keep_rows(cache: Any, rows: Sequence[int]) -> None:
     """Drop the other rows of a cache that `side_by_side` made."""
     for layer in cache.layers:
         layer.keep_rows(rows)
 
 
-def copied(cache: DynamicCache, to: int) -> Row:
+def copied(cache: Any, to: int) -> Row:
     """A copy of the first `to` tokens of a cache of one row, which later passes over the cache leave alone."""
     return [(layer.keys[..., :to, :].clone(), layer.values[..., :to, :].clone()) for layer in cache.layers]
 
@@ -104,7 +107,7 @@ def copied(cache: DynamicCache, to: int) -> Row:
 def side_by_side(config: Any, rows: list[Row], room: int) -> tuple[DynamicCache, list[int]]:
     """One cache of several rows, each ending at the same place, and where each begins in it: what lies before is empty
     and must not be read. `room` tokens can follow without a copy. The rows are emptied, layer by layer."""
-    cache = new_cache(config)
+    cache: Any = new_cache(config)
     lengths = [row[0][0].shape[-2] for row in rows]
     longest = max(lengths)
     starts = [longest - length for length in lengths]

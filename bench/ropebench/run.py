@@ -281,7 +281,7 @@ class _Running:
         bos = None
         if self.encoder is not None and self.first_id is not None:
             bos = self.first_id == self.encoder.bos_id
-        cost = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
+        cost: Json = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
         cost["sizes"] = {"batch": self.batch, **(self._runner.sizes if self._runner else {})}
         return record_of(
             self.cell, sorted(self.rows, key=lambda row: int(row["index"])), status=self.status, error=self.error,
