@@ -73,6 +73,25 @@ class FakeEngine:
         self.tokens_fed += 1
         return str(sum(ids) % 2), (sum(ids) % 2,)
 
+    def nll_of_each(self, texts: Sequence[Sequence[int]]) -> list[Any]:
+        return [self.nll(ids) for ids in texts]
+
+    def begin(self, asked: Any) -> Any:
+        return asked, self.generate(asked.ids, asked.budget, asked.stop)
+
+    def finish(self, begun: Sequence[Any]) -> list[Any]:
+        return [answer for _, answer in begun]
+
+    def batch(self, length: int) -> int:
+        return 4
+
+    def halve(self) -> bool:
+        return False
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {}
+
     def _call(self, ids: Sequence[int]) -> None:
         self.calls += 1
         self.at_call(self.calls - 1)

@@ -287,3 +287,26 @@ print("with:", module.inv_freq.tolist(), module.attention_scaling)
     before, after = done.stderr.split("---")
     assert "'rope_type'='mrrope_pro'" in before  # transformers' own warning about a type it does not know
     assert "rope_type" not in after
+
+
+def test_a_checkpoint_saved_with_our_type_is_its_own_baseline(tmp_path: Path) -> None:
+    from fakes import save_tiny
+    from ropebench.apply import live
+    from ropebench.model import load as loaded
+    from ropebench.plan import Sweep, make_plan
+
+    rope = {
+        "rope_type": "mrrope_pro", "factor": 4.0, "rope_theta": 10000.0,
+        "original_max_position_embeddings": 64, "beta_fast": 16.0,
+    }  # fmt: skip
+    folder = save_tiny(tmp_path / "stretched", rope_parameters=rope, max_position_embeddings=256)
+    asked = Sweep(model=str(folder), methods=("pi",), tasks=("niah",), lengths="512", docs="noise", device="cpu")
+    native, pi = make_plan(asked, corpora=False).cells
+    assert (native.method.name, pi.method.name) == ("native", "pi")
+    assert (native.geometry.trained_length, native.geometry.extended_length) == (64, 256)
+    table = native.method.frequencies(native.geometry, 1.0, 512)
+    assert live(loaded(native.card, "cpu", "float32").model).same_as(table)
+    assert pi.factor == 8.0  # over the unscaled table: nothing is scaled twice
+    np.testing.assert_allclose(
+        pi.method.frequencies(pi.geometry, 8.0, 512).inv_freq, pi.geometry.theta ** (-np.arange(4) / 4) / 8.0
+    )

@@ -203,3 +203,23 @@ def test_fault_45_answers_of_one_method_are_never_given_for_another(
     assert run() == (0, plain)
     assert run(method="yarn", factor=4) == (0, scaled)
     assert run(method="yarn:beta_fast=16", factor=4)[0] == first
+
+
+def test_answers_in_a_batch_are_those_of_one_at_a_time() -> None:
+    words = "the value of the name is set for each class and module object that returns a list of types".split()
+    asked = [" ".join(words[i % 7 :] * 4 + words[:i]) for i in range(6)]
+    given = {"until": ["\n"], "max_gen_toks": 6}
+
+    def answers(**arguments: Any) -> list[str]:
+        return model(method="yarn", factor=2, **arguments).generate_until(
+            requests("generate_until", *((text, given) for text in asked)), disable_tqdm=True
+        )
+
+    alone = answers()
+    assert answers(batch_size=4) == answers(batch_size="auto") == alone
+    assert len(set(alone)) > 1
+
+
+def test_a_batch_size_that_is_none_is_said() -> None:
+    with pytest.raises(UsageError, match="--batch-size many"):
+        Setting.of(ModelArguments.of({"pretrained": folder(), "device": "cpu", "batch_size": "many"}))

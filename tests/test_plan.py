@@ -335,9 +335,9 @@ FORMS: list[tuple[dict[str, Any], str]] = [
     ({"chat_template": "yes"}, "unknown chat template setting 'yes'"),
     ({"base": "nativ"}, "unknown base 'nativ'; did you mean 'native'"),
     ({"attention": "sdap"}, "unknown attention backend 'sdap'; did you mean 'sdpa'"),
-    ({"batch_size": 8}, "--batch-size 8: allowed: 1 or auto"),
-    ({"batch_size": "many"}, "--batch-size many: allowed: 1 or auto"),
-    ({"batch_size": True}, "--batch-size True: allowed: 1 or auto"),
+    ({"batch_size": 0}, "--batch-size 0: allowed: a number"),
+    ({"batch_size": "many"}, "--batch-size many: allowed: a number"),
+    ({"batch_size": True}, "--batch-size True: allowed: a number"),
 ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ropebench.corpus import Corpus
 from ropebench.geometry import RopeGeometry
+from ropebench.loading import PLAIN, Loading
 from ropebench.method import Method
 from ropebench.model import ModelCard
 from ropebench.record import Json, digest
@@ -39,6 +40,7 @@ class Cell:
     chat: bool
     n: int
     trust_remote_code: bool = False
+    loading: Loading = PLAIN
 
     @cached_property
     def identity(self) -> Json:
@@ -53,7 +55,8 @@ class Cell:
                 "trained_length": self.geometry.trained_length,
                 "dtype": self.dtype,
                 "attention": self.attention,
-                "quantization": None,
+                "quantization": self.loading.quantize,
+                **({"compiled": True} if self.loading.compiled else {}),
             },
             "method": {
                 "name": self.method.name,

@@ -1,8 +1,15 @@
 """Running a model on token ids: per-token NLL without the full logits, and greedy generation with a KV cache.
 
 Memory: the LM head and the loss see at most `chunk` rows at a time (128K tokens × 128,256 words of float32 logits would
-be 67 GB), generation sends one row to it at prefill, and a long prefill goes through in pieces. Attention is
-transformers' SDPA, so that a GPU takes its flash path.
+be 67 GB), the MLPs `tokens`, generation sends one row to the head at prefill, and a long prefill over a cache goes
+through in pieces of `piece`. A likelihood pass keeps no cache and goes in one piece: the cache that pieces need is
+larger than what they save. Attention is transformers' SDPA, so that a GPU takes its flash path. `halve` makes all of
+these smaller where memory runs out all the same.
+
+Several at once: texts of equal length share a pass, and prompts, each prefilled alone (or going on from the one
+before), are decoded side by side, every row over its own tokens only. Nothing is padded, so an answer does not depend
+on what else is in its batch. Prefills of different prompts are not joined: they keep the processor busy one by one,
+and each goes on from what it has in common with the last, which a joint one could not.
 
 Nothing twice: the keys and values of the last pass are held, and a prompt that begins as that one did goes on from
 there (`attention`), where the model at hand is shown to allow it. An engine belongs to one rotary table: what it holds
@@ -11,11 +18,11 @@ is never used under another.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -24,15 +31,30 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from ropebench.attention import cropped, goes_on_from_a_cache, over_cache, sees_everything
+from ropebench import kv
+from ropebench.answers import Answer, Asked, Begun
+from ropebench.attention import (
+    decodes_side_by_side,
+    goes_on_from_a_cache,
+    over_cache,
+    over_rows,
+    sees_everything,
+)
+from ropebench.piecewise import mlps_by, splits
 from ropebench.prompt import Encoder
 
-# Logits of one chunk, in bytes of float32: 256 MiB (1,024 rows of a 64K vocabulary).
-_CHUNK_BYTES = 256 * 1024**2
+# Logits of one chunk, in bytes of float32: 64 MiB (256 rows of a 64K vocabulary); the loss makes a second copy.
+_CHUNK_BYTES = 64 * 1024**2
+# The widest activations of the tokens that go through an MLP at once, in bytes: 32 MiB, if that is 1,024 tokens.
+_TOKENS_BYTES = 32 * 1024**2
 # The widest activations of one piece of a prefill, in bytes: 1 GiB (about 12K tokens of Llama-3-8B in 16 bits).
 _PIECE_BYTES = 1024**3
 # A common beginning shorter than this share of the prompt is not worth another path than the plain one.
 _WORTH = 1 / 8
+# Keys and values of a batch whose size is chosen here, in bytes: 1 GiB; and the most rows of it.
+_BATCH_BYTES, _BATCH_MOST = 1024**3, 32
+# What the sizes are not halved below.
+_LEAST = {"chunk": 16, "tokens": 64, "piece": 64}
 
 
 @dataclass
@@ -57,12 +79,12 @@ class Engine:
         weight = model.get_input_embeddings().weight
         self.device = weight.device
         width = getattr(self.decoder.config, "intermediate_size", None) or 4 * weight.shape[1]
-        self.piece = piece or max(512, _PIECE_BYTES // (3 * width * weight.element_size()))
+        wide = 3 * width * self.model.dtype.itemsize
+        self.tokens = max(1024, _TOKENS_BYTES // wide)
+        self.piece = piece or max(512, _PIECE_BYTES // wide)
         self.tokens_fed = 0  # ids that went through the model so far
         self._held: _Held | None = None
-        # transformers renames `past_key_values` to `cache`; this is the one place that knows.
-        names = inspect.signature(self.decoder.forward).parameters
-        self._cache_name = "cache" if "cache" in names else "past_key_values"
+        self._cache_name = kv.name_of_cache(self.decoder)
         stops = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         stops = [*stops] if isinstance(stops, (list, tuple)) else [stops]
         self.end_ids = frozenset(int(i) for i in (*stops, encoder.tokenizer.eos_token_id) if i is not None)
@@ -84,49 +106,127 @@ class Engine:
             out[:start] = self._held.nll[:start]
         cache = self._cache(start) if keep or start else None
         with torch.inference_mode():
-            hidden = self._decode(ids[start:], cache, start)
-            targets = torch.tensor(ids[start + 1 :])
-            for first in range(0, len(targets), self.chunk):
-                last = min(first + self.chunk, len(targets))
-                logits = self._head(hidden[None, first:last])[0].float()
-                loss = torch.nn.functional.cross_entropy(
-                    logits, targets[first:last].to(logits.device), reduction="none"
-                )
-                out[start + first : start + last] = loss.cpu().numpy()
+            out[start:] = self._loss(self._decode(ids[start:], cache, start), ids[start + 1 :])
         if cache is not None:
             self._held = _Held(ids, cache, out)
         return out
 
-    def generate(
-        self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = (), reuse: bool = True
-    ) -> tuple[str, tuple[int, ...]]:
+    def nll_of_each(self, texts: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+        """`nll` of texts of one length, in one pass; nothing is held. Raises ValueError where lengths differ."""
+        if len({len(ids) for ids in texts}) != 1:
+            raise ValueError("texts of different lengths do not share a pass")
+        if len(texts) == 1 or len(texts[0]) < 2:
+            return [self.nll(ids) for ids in texts]
+        self._held = None
+        rows = torch.tensor([list(ids) for ids in texts], device=self.device)
+        with torch.inference_mode():
+            hidden = self._pass(rows, use_cache=False)
+            return [self._loss(own, ids[1:]) for own, ids in zip(hidden, texts, strict=True)]
+
+    def generate(self, ids: Sequence[int], max_new_tokens: int, stop: Sequence[str] = (), reuse: bool = True) -> Answer:
         """Greedy continuation: its text up to the first stop string, and its ids.
 
         At most `max_new_tokens` ids; it ends at an end-of-text id or a special token among `stop` (left out), or when a
-        stop string appears. Raises
-        ArithmeticError when the model returns NaN.
+        stop string appears. Raises ArithmeticError when the model returns NaN.
         """
-        ids, new, ends = list(ids), list[int](), self.end_ids | self.encoder.special_ids(stop)
-        common = min(self._common(ids), len(ids) - 1) if self._held and reuse else 0
-        start = self._resume(common, len(ids), reuse)
-        nll = self._held.nll[: max(self._common(ids) - 1, 0)] if start and self._held else np.empty(0, np.float32)
+        asked = Asked(tuple(ids), max_new_tokens, tuple(stop))
+        state, cache, nll = self._prefill(asked.ids, reuse)
+        (answer,) = self._answers([asked], state, cache, [0])
+        if reuse and self._holds:
+            self._held = _Held([*ids], kv.cropped(cache, len(asked.ids)), nll)
+        return answer
+
+    def begin(self, asked: Asked) -> Begun:
+        """The first half of `generate`, for a batch; allowed where `batch` gave more than 1. What it has in common with
+        the prompt begun before is not computed again."""
+        state, cache, nll = self._prefill(asked.ids, True)
+        begun = Begun(asked, kv.copied(cache, len(asked.ids)), state.clone())
+        self._held = _Held([*asked.ids], cache, nll)
+        return begun
+
+    def finish(self, begun: Sequence[Begun]) -> list[Answer]:
+        """The second half: all of them decoded side by side, each as `generate` would. Uses up their caches."""
+        # Rows that begin together in the cache are computed together.
+        order = sorted(range(len(begun)), key=lambda i: -len(begun[i].asked.ids))
+        rows = [begun[i] for i in order]
+        room = max(row.asked.budget for row in rows)
+        with torch.inference_mode():
+            cache, starts = kv.side_by_side(self.model.config, [row.row for row in rows], room)
+            states = torch.cat([row.state for row in rows])
+        answers = self._answers([row.asked for row in rows], states, cache, starts)
+        return [answers[order.index(i)] for i in range(len(begun))]
+
+    def batch(self, length: int) -> int:
+        """How many prompts of `length` tokens may be answered side by side: as many as their keys and values leave
+        memory for. 1 where this model was not shown to allow it."""
+        if not (self._holds and self._side_by_side):
+            return 1
+        config = self.decoder.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        size = 2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize * max(length, 1)
+        return int(max(1, min(_BATCH_MOST, _BATCH_BYTES // size)))
+
+    def halve(self) -> bool:
+        """Halve what goes through at once and let go of what is held; False where nothing can be smaller."""
+        self._held = None
+        before = self.sizes
+        for name, least in _LEAST.items():
+            setattr(self, name, max(min(least, before[name]), before[name] // 2))
+        return self.sizes != before
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What goes through at once: rows of the LM head, tokens of an MLP, tokens of a prefill."""
+        return {name: int(getattr(self, name)) for name in _LEAST}
+
+    def _prefill(self, ids: tuple[int, ...], reuse: bool) -> tuple[torch.Tensor, DynamicCache, NDArray[np.float32]]:
+        """The state (1, width) of a prompt's last id, its cache, and what is known of its NLL."""
+        own = [*ids]
+        common = min(self._common(own), len(own) - 1) if self._held and reuse else 0
+        start = self._resume(common, len(own), reuse)
+        nll = self._held.nll[: max(self._common(own) - 1, 0)] if start and self._held else np.empty(0, np.float32)
         cache = self._cache(start)
         with torch.inference_mode():
-            rows = self._decode(ids[start:], cache, start, whole=False)
-            while len(new) < max_new_tokens:
-                highest, token = self._head(rows[None, -1:])[0, -1].float().max(dim=-1)
-                if highest.isnan():
-                    raise ArithmeticError(f"the model returned NaN for new token {len(new)}")
-                if int(token) in ends:
+            return self._decode(own[start:], cache, start, whole=False)[-1:], cache, nll
+
+    def _answers(
+        self, rows: Sequence[Asked], state: torch.Tensor, cache: DynamicCache, starts: Sequence[int]
+    ) -> list[Answer]:
+        """Decode `rows`, whose prompts end side by side in the cache and begin there at `starts` (which rise), from the
+        states (rows, width) of their last ids. A row that is through leaves the batch."""
+        new: list[list[int]] = [[] for _ in rows]
+        ends = [self.end_ids | self.encoder.special_ids(row.stop) for row in rows]
+        held = [*range(len(rows))]  # the rows of the cache
+        going = [row for row in held if rows[row].budget > 0]
+        with torch.inference_mode():
+            for step in count():
+                if not going:
                     break
-                new.append(int(token))
-                if len(new) == max_new_tokens or (stop and any(s in self.encoder.decode(new) for s in stop)):
-                    break
-                rows = self._decode(new[-1:], cache, len(ids) + len(new) - 1)
-        if reuse and self._holds:
-            self._held = _Held(ids, cropped(cache, len(ids)), nll)
-        text = self.encoder.decode(new)
-        return text[: min((text.index(s) for s in stop if s in text), default=len(text))], tuple(new)
+                if len(going) < len(held):
+                    places = [held.index(row) for row in going]
+                    state, held = state[places], going
+                    kv.keep_rows(cache, places)
+                if step:
+                    state = self._step([new[row][-1] for row in held], cache, [starts[row] for row in held])
+                highest, tokens = self._head(state[:, None])[:, -1].float().max(dim=-1)
+                if highest.isnan().any():
+                    raise ArithmeticError(f"the model returned NaN for new token {step}")
+                going = [
+                    row
+                    for row, token in zip(held, tokens.tolist(), strict=True)
+                    if rows[row].goes_on(self.encoder, ends[row], new[row], token)
+                ]
+        return [asked.text(self.encoder, ids) for asked, ids in zip(rows, new, strict=True)]
+
+    def _step(self, tokens: list[int], cache: DynamicCache, starts: Sequence[int]) -> torch.Tensor:
+        """States (rows, width) of one new token of each row of the cache."""
+        rows = torch.tensor(tokens, device=self.device)[:, None]
+        if not any(starts):
+            return self._pass(rows, use_cache=True, **{self._cache_name: cache})[:, -1]
+        places = cache.get_seq_length() - torch.tensor(starts, device=self.device)[:, None]
+        with over_rows(self.decoder, starts):
+            return self._pass(rows, use_cache=True, position_ids=places, **{self._cache_name: cache})[:, -1]
 
     @cached_property
     def _holds(self) -> bool:
@@ -136,6 +236,16 @@ class Engine:
     def _goes_on(self) -> bool:
         """Shown once, when first a pass could go on from another."""
         return self._holds and goes_on_from_a_cache(self.model, self._cache_name)
+
+    @cached_property
+    def _side_by_side(self) -> bool:
+        return decodes_side_by_side(self.model, self._cache_name)
+
+    @cached_property
+    def _splits(self) -> bool:
+        """Not where layers are compiled: they are what was compiled, whole."""
+        compiled = any(getattr(module, "_compiled_call_impl", None) for module in self.decoder.modules())
+        return not compiled and splits(self.model)
 
     def _common(self, ids: list[int]) -> int:
         """How many ids the held pass and `ids` begin with in common."""
@@ -154,7 +264,7 @@ class Engine:
     def _cache(self, start: int) -> DynamicCache:
         """The held cache cut back to `start` tokens, or a new one; it is held again when its pass is through."""
         held, self._held = self._held, None
-        return cropped(held.cache, start) if held and start else DynamicCache(config=self.model.config)
+        return kv.cropped(held.cache, start) if held and start else kv.new_cache(self.model.config)
 
     def _decode(self, ids: list[int], cache: DynamicCache | None, start: int, whole: bool = True) -> torch.Tensor:
         """Hidden states (rows, width) of `ids` at positions `start` …: all of them, or with `whole=False` those of the
@@ -163,13 +273,31 @@ class Engine:
         rows: list[torch.Tensor] = []
         for first in range(0, len(ids), piece):
             part = torch.tensor([ids[first : first + piece]], device=self.device)
-            self.tokens_fed += part.shape[1]
-            suffix = start + first > 0 and part.shape[1] > 1
             kept = {} if cache is None else {self._cache_name: cache}
-            with over_cache(self.decoder) if suffix else nullcontext():
-                state = self.decoder(input_ids=part, use_cache=cache is not None, **kept).last_hidden_state[0]
+            with ExitStack() as stack:
+                if start + first > 0 and part.shape[1] > 1:
+                    stack.enter_context(over_cache(self.decoder))
+                state = self._pass(part, use_cache=cache is not None, **kept)[0]
             rows = [*rows, state] if whole else [state]
         return torch.cat(rows) if len(rows) > 1 else rows[0]
+
+    def _pass(self, ids: torch.Tensor, **how: Any) -> torch.Tensor:
+        """Hidden states (rows, tokens, width) of ids (rows, tokens)."""
+        self.tokens_fed += ids.numel()
+        if ids.numel() <= self.tokens or not self._splits:
+            return self.decoder(input_ids=ids, **how).last_hidden_state  # type: ignore[no-any-return]
+        with mlps_by(self.decoder, self.tokens):
+            return self.decoder(input_ids=ids, **how).last_hidden_state  # type: ignore[no-any-return]
+
+    def _loss(self, hidden: torch.Tensor, targets: Sequence[int]) -> NDArray[np.float32]:
+        """NLL of `targets` under the states (rows, width) before them, a row each."""
+        wanted, out = torch.tensor(targets), np.empty(len(targets), dtype=np.float32)
+        for first in range(0, len(targets), self.chunk):
+            last = min(first + self.chunk, len(targets))
+            logits = self._head(hidden[None, first:last])[0].float()
+            loss = torch.nn.functional.cross_entropy(logits, wanted[first:last].to(logits.device), reduction="none")
+            out[first:last] = loss.cpu().numpy()
+        return out
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of hidden states (1, rows, width) by the model's own code after its decoder.

@@ -14,7 +14,8 @@ Names. Each method is `ropebench_NAME`, and NAME too where transformers has none
 the length of the sequence are refused: transformers would keep a long sequence's table for the shorter one after it.
 
 A config saved with such a type needs ropebench to be loaded: without this import transformers stops with a KeyError
-that names the type. Phi-3's config class takes no types but its own, so a Phi-3 can be loaded this way, not saved.
+that names the type. `ropebench run` takes such a folder: its table is the baseline `native`.
+Phi-3's config class takes no types but its own, so a Phi-3 can be loaded this way, not saved.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from ropebench import methods
 from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.method import Method
+from ropebench.native import BLOCK, as_word
 from ropebench.task import with_params
 
 REQUIRED = ("rope_theta", "factor", "original_max_position_embeddings")
-_BLOCK = {"rope_type", "type", "partial_rotary_factor", *REQUIRED}  # any other key is a parameter of the method
 _IN_MODELS = {"default", "axial", "ntk_alpha"}  # types that transformers defines in its model files
 
 
@@ -81,7 +82,7 @@ class RopeType:
             kinds = (int,) if key == "original_max_position_embeddings" else (int, float)
             if isinstance(block[key], bool) or not isinstance(block[key], kinds):
                 raise UsageError(f"{what}: {key} = {block[key]!r} must be a {'whole ' * (len(kinds) == 1)}number")
-        given = {key: _word(value) for key, value in block.items() if key not in _BLOCK and value is not None}
+        given = {key: as_word(value) for key, value in block.items() if key not in BLOCK and value is not None}
         method: Method = with_params("method", self.method, given)
         return method
 
@@ -92,11 +93,6 @@ def _rotates_a_part(config_class: type[Any]) -> bool:
         return "partial_rotary_factor" in (config_class().rope_parameters or {})
     except Exception:  # a class of a stranger's, without defaults
         return False
-
-
-def _word(value: Any) -> str:
-    """A JSON value as the word that stands for it on the command line."""
-    return "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def register(method: type[Method]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ropebench.device import choose_attention, choose_device, choose_dtype
 from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.gguf import converted
+from ropebench.loading import PLAIN, Loading
 from ropebench.memory import is_out_of_memory
 
 __all__ = [
@@ -88,6 +89,8 @@ def card(
 
 def _config(spec: ModelSpec, path: str, offline: bool, trust_remote_code: bool) -> Any:
     from transformers import AutoConfig
+
+    import ropebench.hf  # noqa: F401  a config that was saved with one of our rope types
 
     try:
         return AutoConfig.from_pretrained(
@@ -197,14 +200,16 @@ def load(
     dtype: str = "auto",
     attention: str = "auto",
     trust_remote_code: bool = False,
+    loading: Loading = PLAIN,
 ) -> LoadedModel:
-    """Load weights (safetensors only) and prove that this model takes a rotary table and gives it back.
+    """Load weights (safetensors only) and prove that the model, as it will run, takes a rotary table and gives it back.
 
-    Raises UsageError when they cannot be read, are incomplete, or do not fit into memory.
+    Raises UsageError when they cannot be read, are incomplete, do not fit into memory, or cannot be compiled here.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
+    import ropebench.hf  # noqa: F401  a checkpoint saved with one of our rope types is built with its table
     from ropebench.apply import prove
 
     device = choose_device(device)
@@ -222,8 +227,9 @@ def load(
             dtype=getattr(torch, dtype),
             attn_implementation=attention,
             output_loading_info=True,
+            **loading.keywords(getattr(torch, dtype)),
         )
-        model = model.to(device).eval()
+        model = loading.placed(model, device)
     except Exception as error:  # as above, and whatever a damaged file makes its reader raise
         if is_out_of_memory(error):
             raise UsageError(
@@ -243,5 +249,15 @@ def load(
             f"model {card.id!r}: its weights lack {len(absent)} tensors of the shape that the config promises (such as "
             f"{absent[0]}); they are incomplete or belong to another config"
         )
-    prove(model, card.geometry)
+    try:
+        prove(model, card.geometry)
+    except UsageError:
+        raise
+    except Exception as error:
+        if not loading.compiled or is_out_of_memory(error):
+            raise
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise UsageError(
+            f"model {card.id!r}: torch.compile fails here ({type(error).__name__}: {first}); leave out --compile"
+        ) from None
     return LoadedModel(card, model, tokenizer, device, dtype, attention)

@@ -168,6 +168,7 @@ def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
         "tokens": tokens,
         "tokens_per_second": tokens / seconds if tokens and seconds else None,
         "peak_bytes": own["peak_bytes"],
+        "sizes": own.get("sizes"),
         "runs": len({row["run_id"] for row in rows}),
         "partial": len(told) < len(earlier),
     }
@@ -181,7 +182,9 @@ def _model(cell: Cell) -> Json:
         "revision": card.revision,
         "dtype": cell.dtype,
         "attention": cell.attention,
-        "quantization": card.spec.quantization or None,
+        "quantization": cell.loading.quantize or card.spec.quantization or None,
+        "compiled": cell.loading.compiled,
+        "device_map": cell.loading.device_map,
         "rotary_dim": geometry.rotary_dim,
         "theta": geometry.theta,
         "trained_length": geometry.trained_length,

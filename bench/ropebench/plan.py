@@ -53,6 +53,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     """
     registry = Registry.load(sweep.plugins)
     methods = [registry.build("method", word) for word in sweep.methods]
+    loading = sweep.loading  # what is not installed is said before anything is read
     tasks = [registry.build("task", word) for family in sweep.tasks for word in registry.expanded("task", family)]
     if not tasks:
         raise UsageError("no task: give --tasks, for example --tasks proofpile,niah")
@@ -95,6 +96,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
                     method, method_entry.code, factor, rule,
                     one.task, one.entry.code, one.corpus, length, sweep.seed,
                     sweep.bos, chat and one.task.chat, one.n, sweep.trust_remote_code,
+                    loading,
                 )  # fmt: skip
                 _check_table(cell)
                 cells.setdefault(cell.id, cell)

@@ -14,9 +14,9 @@ from typing import Any
 
 from ropebench.cell import Cell
 from ropebench.errors import UsageError
-from ropebench.memory import PeakMemory, release
+from ropebench.memory import PeakMemory, is_out_of_memory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
-from ropebench.passes import MakeRunner, Passes, Runner, Shared, by_beginning
+from ropebench.passes import MakeRunner, Passes, Runner, Shared, batches, by_beginning
 from ropebench.prefixes import Prefixes
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
@@ -77,9 +77,11 @@ def run_cells(
     argv: Sequence[str] = (),
     progress: Callable[[Progress], None] = lambda _: None,
     engine: MakeRunner | None = None,
+    batch_size: int | str = 1,
 ) -> list[Json]:
     """Run cells on one loaded model, in order; returns their records (also written). A cell that fails is a record and
-    the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one.
+    the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one. `batch_size` samples run
+    at once (auto: as many as memory allows).
 
     Raises NotStored when a result cannot be written. KeyboardInterrupt passes through: every sample measured before it
     is stored, and the next run goes on from there.
@@ -88,7 +90,7 @@ def run_cells(
         from ropebench.engine import Engine
 
         engine = Engine
-    shared = Shared(engine)
+    shared = Shared(engine, int(batch_size) if batch_size != "auto" else batch_size)
     records: list[Json] = []
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
     for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair)):
@@ -115,8 +117,8 @@ def _samples_of(number: int, cell: Cell) -> str:
 
 
 def _measure(cells: Sequence[_Running], loaded: Any) -> None:
-    """Measure cells of one table, sample by sample: all lengths of a document before the next document, so that one
-    pass serves them all and no more than one document's passes are held."""
+    """Measure cells of one table, batch by batch: all lengths of its documents before the next ones, so that one pass
+    serves them all and no more than one batch's passes are held."""
     first = cells[0].cell
     try:
         with _table(first, loaded, first.length) as live:
@@ -170,6 +172,7 @@ class _Running:
     encoder: Encoder | None = None
     first_id: int | None = None
     peak_bytes: int | None = None
+    batch: int = 1  # the batch size in use
     _runner: Runner | None = None
 
     def begin(self) -> None:
@@ -184,16 +187,16 @@ class _Running:
             self._next = self._measured(stream if first is None else chain([first], stream))
 
     def step(self, memo: Prefixes) -> None:
-        """Measure the next sample; `memo` holds passes that other lengths of the same document have made."""
+        """Measure the next batch of samples; `memo` holds passes that other lengths of the same document have made."""
         with self._own():
             assert self.encoder is not None
             self._runner = self.shared.of(self.cell, self.loaded, self.encoder)
-            self._passes = Passes(self.cell, self._runner, memo, lambda n: _table(self.cell, self.loaded, n))
-            row = next(self._next, None)
-            if row is None:
+            self._memo = memo
+            rows = next(self._next, None)
+            if rows is None:
                 self.over = True
             else:
-                self.rows.append(row)
+                self.rows += rows
 
     @contextmanager
     def _own(self) -> Iterator[None]:
@@ -217,45 +220,79 @@ class _Running:
         self.over = True
         self.status, self.error = failure(caught)
 
-    def _measured(self, examples: Iterable[Example]) -> Iterator[Json]:
-        """The cell's sample rows: the stored one where its prompt is still the same, else measured and written."""
+    def _measured(self, examples: Iterable[Example]) -> Iterator[list[Json]]:
+        """The cell's sample rows, a batch at a time: the stored one where its prompt is still the same, else measured
+        and written."""
         cell, report = self.cell, self.report
         old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.writer.run_id)
-        stream = enumerate(examples)
-        for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
+        pairs = enumerate(examples)
+        stream = iter(pairs if cell.length_dependent else by_beginning(pairs))
+        done = 0
+        for batch in batches(stream, lambda: self.shared.rows(cell)):
             report.at(done)
+            done += len(batch)
             if self.first_id is None:
-                self.first_id = _first_id(example)
-            row = old.get(index)
-            if row is None or row["prompt_sha256"] != prompt_sha256(example):
-                output, cost = self._output(example)
-                row = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
+                self.first_id = next((i for _, example in batch if (i := _first_id(example)) is not None), None)
+            rows = {index: row for index, example in batch if (row := _same(old.get(index), example)) is not None}
+            new = [(index, example) for index, example in batch if index not in rows]
+            for (index, example), (output, cost) in zip(new, self._outputs([e for _, e in new]), strict=True):
+                row = rows[index] = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
                 self.writer.sample(row)
                 report.measured += 1
-            yield row
+            yield [rows[index] for index, _ in batch]
 
-    def _output(self, example: Example) -> tuple[Output | None, Json]:
-        """What the model makes of an example, and what that cost; counted also where it fails."""
-        assert self._runner is not None
-        began, before = time.monotonic(), self._runner.tokens_fed
+    def _outputs(self, examples: Sequence[Example]) -> Iterator[tuple[Output | None, Json]]:
+        """What the model makes of examples, and what each cost. Where memory runs out, what goes through at once is
+        halved, and it goes on with the examples that failed; raised where it cannot be smaller."""
+        left = list(examples)
+        while left:
+            self.batch = self.shared.rows(self.cell)
+            part = left[: self.batch]
+            yield from self._batch(part)
+            left = left[len(part) :]
+
+    def _batch(self, part: list[Example]) -> Iterator[tuple[Output | None, Json]]:
+        runner = self._runner
+        assert runner is not None
+        fed = [example for example in part if example.skip is None]
+        began, before = time.monotonic(), runner.tokens_fed
+        passes = Passes(self.cell, runner, self._memo, lambda n: _table(self.cell, self.loaded, n))
+        outputs: list[Output] | None = None
         try:
-            output = self._passes.output(example) if example.skip is None else None
+            outputs = passes.outputs(fed) if fed else []
+        except Exception as caught:
+            if not (is_out_of_memory(caught) and self.shared.halve(self.cell)):
+                raise
         finally:
-            fed = self._runner.tokens_fed - before
-            self.report.fed += fed
-        return output, {"seconds": time.monotonic() - began, "tokens": fed}
+            tokens = runner.tokens_fed - before
+            self.report.fed += tokens
+        if outputs is None:  # the exception, which held the tensors, is gone
+            release(str(self.loaded.device))
+            yield from self._outputs(part)
+            return
+        seconds = time.monotonic() - began
+        answers = iter(outputs)
+        for place, example in enumerate(part):
+            share = tokens // len(part) + (place < tokens % len(part))
+            yield (next(answers) if example.skip is None else None), {"seconds": seconds / len(part), "tokens": share}
 
     def record(self) -> Json:
         """The record of the cell as it stands."""
         bos = None
         if self.encoder is not None and self.first_id is not None:
             bos = self.first_id == self.encoder.bos_id
-        cost = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
+        cost: Json = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
+        cost["sizes"] = {"batch": self.batch, **(self._runner.sizes if self._runner else {})}
         return record_of(
             self.cell, sorted(self.rows, key=lambda row: int(row["index"])), status=self.status, error=self.error,
             live=self.live, first_id=self.first_id, bos_used=bos, cost=cost, run_id=self.writer.run_id,
             series=self.stored.series(self.cell, self.writer.run_id), argv=self.argv, device=str(self.loaded.device),
         )  # fmt: skip
+
+
+def _same(row: Json | None, example: Example) -> Json | None:
+    """A stored row, if it is of this very prompt."""
+    return row if row is not None and row["prompt_sha256"] == prompt_sha256(example) else None
 
 
 def _first_id(example: Example) -> int | None:

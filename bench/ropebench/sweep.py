@@ -11,6 +11,7 @@ from typing import Any
 
 from ropebench.device import check_attention
 from ropebench.errors import UsageError, unknown
+from ropebench.loading import Loading
 from ropebench.prompt import BOS_RULES
 from ropebench.registry import sweeps
 from ropebench.task import parse_length
@@ -21,8 +22,8 @@ BASES = ("unscaled", "native")
 _WORDS = ("methods", "tasks", "plugins")  # lists of words; in a file also one string with commas
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("model", "bos", "chat_template", "base", "device", "dtype", "attention"), ((str,), "a word")),
-    **dict.fromkeys(("revision", "models"), ((str, type(None)), "a word")),
-    **dict.fromkeys(("matched", "baseline", "offline", "trust_remote_code"), ((bool,), "true or false")),
+    **dict.fromkeys(("revision", "models", "device_map", "quantize"), ((str, type(None)), "a word")),
+    **dict.fromkeys(("matched", "baseline", "compile", "offline", "trust_remote_code"), ((bool,), "true or false")),
     **dict.fromkeys(("target", "trained_length"), ((int, type(None)), "a number of tokens")),
     "seed": ((int,), "a whole number"),
     "factor": ((int, float, type(None)), "a number"),
@@ -56,6 +57,9 @@ class Sweep:
     device: str = "auto"
     dtype: str = "auto"
     attention: str = "auto"
+    compile: bool = False
+    device_map: str | None = None
+    quantize: str | None = None
     batch_size: int | str = 1
     offline: bool = False
     trust_remote_code: bool = False
@@ -78,11 +82,13 @@ class Sweep:
             if word not in allowed:
                 raise unknown(what, word, allowed)
         check_attention(self.attention)
-        if self.batch_size not in (1, "1", "auto") or self.batch_size is True:
+        if self.device_map is not None and self.device != "auto":
             raise UsageError(
-                f"--batch-size {self.batch_size}: allowed: 1 or auto. Samples run one at a time: within a batch a "
-                "sample's numbers would depend on what else is in it"
+                f"--device {self.device} and --device-map {self.device_map} contradict each other: give one"
             )
+        size = str(self.batch_size)
+        if size != "auto" and not (size.isascii() and size.isdigit() and 1 <= int(size) <= 4096):
+            raise UsageError(f"--batch-size {self.batch_size}: allowed: a number from 1 to 4096, or auto")
         for name in ("target", "trained_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 token")
@@ -93,6 +99,11 @@ class Sweep:
             raise UsageError(
                 f"--{' and --'.join(given)} contradict each other: give one of --target, --matched, --factor"
             )
+
+    @property
+    def loading(self) -> Loading:
+        """Raises UsageError for what is not known or not installed."""
+        return Loading(self.compile, self.device_map, self.quantize)
 
     @classmethod
     def from_toml(cls, word: str) -> Sweep:

@@ -33,8 +33,10 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
         first = pending[0]
         preflight(pending, load_tokenizer(first.card, first.trust_remote_code))
         sys.stderr.write(f"{first.card.id} on {first.device} in {first.dtype}, {len(pending)} cells\n")
-        loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code)
-        records = run_cells(pending, loaded, stored, writer, ["ropebench", *words], _progress)
+        loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code, first.loading)
+        records = run_cells(
+            pending, loaded, stored, writer, ["ropebench", *words], _progress, None, plan.sweep.batch_size
+        )
         sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
     failed = [record for record in records if record["outcome"]["status"] != "ok"]
     for record in failed:

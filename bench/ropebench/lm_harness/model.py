@@ -1,12 +1,12 @@
 """`--model ropebench`: a model under a method's table, for any of lm-eval's tasks.
 
-Prompts go to ropebench's own engine, one at a time and unpadded, so an answer here is the answer of `ropebench run`.
-What does not fit into `max_length` is an error: lm-eval's own Hugging Face model cuts its beginning off.
+Prompts go to ropebench's own engine, unpadded, those that begin alike one after the other. An answer here is the
+answer of `ropebench run`. What does not fit into `max_length` is an error: lm-eval's own Hugging Face model cuts its
+beginning off.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ropebench import __version__
+from ropebench.answers import Answer, Asked
 from ropebench.apply import applied
 from ropebench.engine import Engine
 from ropebench.errors import UsageError
@@ -27,8 +28,6 @@ from ropebench.lm_harness.spelling import Likelihood, Spelled, pair_ids
 from ropebench.model import load, load_tokenizer
 from ropebench.prompt import Encoder
 from ropebench.record import digest
-
-log = logging.getLogger(__name__)
 
 DEFAULT_NEW_TOKENS = 256  # lm-eval's own, for a task that does not say
 
@@ -47,8 +46,6 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
         self.encoder = Encoder(self.tokenizer, asked.bos_rule)
         self.engine = Engine(self.loaded.model, self.encoder)
         self._device = self.engine.device
-        if str(asked.batch_size) not in ("1", "auto"):
-            log.warning("batch_size=%s: ropebench runs one sequence at a time, unpadded", asked.batch_size)
 
     @property
     def max_length(self) -> int:
@@ -88,17 +85,37 @@ class RopebenchLM(TemplateLM):  # type: ignore[misc]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy answers. Raises UsageError for a prompt that with its budget exceeds the window, and for sampling."""
-        answers: list[str] = []
-        for request in tqdm(requests, disable=disable_tqdm, desc="ropebench: generating"):
+        asked = []
+        for request in requests:
             context, given = request.args
             budget, stop = greedy(given, f"task {request.task_name}")
             ids = context.ids if isinstance(context, Spelled) else self.encoder.markup(context)
             self._check(len(ids) + budget, request, f"a prompt of {len(ids)} tokens and {budget} for its answer")
-            with self._table(len(ids) + budget):
-                text, new = self.engine.generate(ids, budget, stop, self._static)
-            answers.append(Spelled(text, new))
-            self.cache_hook.add_partial("generate_until", (context, given), answers[-1])
-        return answers
+            asked.append(Asked(tuple(ids), budget, stop))
+        answers: dict[int, str] = {}
+        left = sorted(range(len(asked)), key=lambda number: asked[number].ids)  # prompts that begin alike: one after
+        with tqdm(total=len(asked), disable=disable_tqdm, desc="ropebench: generating") as bar:
+            while left:
+                batch, left = left[: (size := self._rows(asked[left[0]]))], left[size:]
+                for number, answer in zip(batch, self._answers([asked[number] for number in batch]), strict=True):
+                    answers[number] = Spelled(*answer)
+                    self.cache_hook.add_partial("generate_until", requests[number].args, answers[number])
+                bar.update(len(batch))
+        return [answers[number] for number in range(len(asked))]
+
+    def _rows(self, first: Asked) -> int:
+        """How many prompts to answer at once, the next one being `first`."""
+        size = self.setting.arguments.batch_size
+        if str(size) == "1" or not self._static:
+            return 1
+        most = self.engine.batch(len(first.ids) + first.budget)
+        return most if size == "auto" or most == 1 else int(size)
+
+    def _answers(self, batch: list[Asked]) -> list[Answer]:
+        with self._table(len(batch[0].ids) + batch[0].budget):
+            if len(batch) == 1:
+                return [self.engine.generate(batch[0].ids, batch[0].budget, batch[0].stop, self._static)]
+            return self.engine.finish([self.engine.begin(one) for one in batch])
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """(log-probability, whether greedy) of continuations. Raises UsageError for what exceeds the window."""

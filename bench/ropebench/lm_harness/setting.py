@@ -41,7 +41,7 @@ class ModelArguments:
     attention: str = "sdpa"
     offline: bool = False
     trust_remote_code: bool = False
-    batch_size: int | str = 1  # taken, and left at 1: nothing is padded
+    batch_size: int | str = 1  # answers at once: a number, or auto; no answer depends on it
     max_batch_size: int | None = None
 
     @classmethod
@@ -97,7 +97,7 @@ class Setting:
     def of(cls, asked: ModelArguments) -> Setting:
         """Raises UsageError for anything that cannot be run as asked; no weights are loaded."""
         registry = Registry.load([asked.plugin] if asked.plugin else [])
-        sweep = Sweep(factor=asked.factor, target=asked.target)  # checks the two
+        sweep = Sweep(factor=asked.factor, target=asked.target, batch_size=asked.batch_size)  # checks them
         named = registry.build("method", asked.method) if asked.method else None
         device = choose_device(asked.device)
         dtype = choose_dtype(asked.dtype, device)
