@@ -120,12 +120,12 @@ def test_a_second_run_measures_nothing(alias: Path, capsys: pytest.CaptureFixtur
 def test_plan_report_show_and_leaderboard_read_what_run_wrote(alias: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = run_words()
     assert cli.main(["plan", *words[1:], "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
+    planned = json.loads(capsys.readouterr().out)["cells"]
     assert {row["state"] for row in planned} == {"to run"}
     assert cli.main(words) == 0
     capsys.readouterr()
     assert cli.main(["plan", *words[1:], "--json"]) == 0
-    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"stored"}
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)["cells"]} == {"stored"}
     assert cli.main(["report", "--out", "out"]) == 0
     said = capsys.readouterr().out
     assert "yarn×2" in said
