@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ropebench.cell import Cell
@@ -63,10 +62,21 @@ class Rates:
         return prefill * self.linear + attention_flops(shape, work) * self.attention + work.steps * (self.step or 0.0)
 
 
-@lru_cache(maxsize=8)
 def shape_of(config: Any, trust_remote_code: bool = False) -> Shape | None:
     """The sizes that a config promises, read off the model built without weights (on torch's meta device, tens of
-    milliseconds); None for one that cannot be built so."""
+    milliseconds, and kept); None for one that cannot be built so."""
+    if config is None:
+        return None
+    key = f"{type(config).__qualname__} {config.to_json_string(use_diff=False)}"
+    if key not in _SHAPES:
+        _SHAPES[key] = _built(config, trust_remote_code)
+    return _SHAPES[key]
+
+
+_SHAPES: dict[str, Shape | None] = {}
+
+
+def _built(config: Any, trust_remote_code: bool) -> Shape | None:
     import torch
     from transformers import AutoModelForCausalLM
 

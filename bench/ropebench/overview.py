@@ -63,12 +63,14 @@ def pair_rows(rows: Sequence[Mapping[str, Any]], geometry: RopeGeometry) -> tupl
     return header, body
 
 
-def costs(plan: Plan, stored: Stored, tokenizer: Any, rates: Rates | None = None) -> tuple[list[Json], list[str]]:
+def costs(
+    plan: Plan, stored: Stored, tokenizer: Any, rates: Rates | None = None, held: int | None = None
+) -> tuple[list[Json], list[str]]:
     """One row per cell: what is stored and what is left, in samples and tokens (`feed_of` says how they are counted),
     and what that is expected to cost; and notes on stored cells that no longer apply because the factor or the model's
     revision has changed."""
     feeds = feed_of(plan.cells, stored, tokenizer)
-    expected = estimates(plan, feeds, rates)
+    expected = estimates(plan, feeds, rates, held)
     rows = []
     for cell in plan.cells:
         done = stored.done(cell)
@@ -120,6 +122,7 @@ def _rows(plan: Plan, cell: Cell) -> int:
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
     """Sums over rows of `costs`: of all, per task and per method."""
+
     def of(chosen: Sequence[Mapping[str, Any]]) -> Json:
         sums = total([row["estimate"] for row in chosen])
         return {"cells": len(chosen), "tokens_left": sum(row["tokens_left"] for row in chosen), **sums}

@@ -71,8 +71,8 @@ def fitted(shape: Shape, rows: Iterable[Row], basis: str) -> Rates | None:
     """Least squares on relative errors with rates that are not negative; None where the rows cannot tell."""
     table, seconds = [], []
     for work, spent in rows:
-        linear = linear_flops(shape, work.prefill, max(0, work.rows - work.steps))
-        table.append([linear, attention_flops(shape, work), work.steps])
+        matrices = linear_flops(shape, work.prefill, max(0, work.rows - work.steps))
+        table.append([matrices, attention_flops(shape, work), work.steps])
         seconds.append(spent)
     if not table:
         return None
@@ -117,7 +117,7 @@ def probe(cell: Cell, engine: Any, longest: int, clock: Any = time.perf_counter)
         return Work(length, 0, done.pairs, length - 1), min(spent)
 
     most = max(64, min(longest, _LONGEST))
-    length = min(128, most)
+    length, seconds = min(128, most), 0.0
     engine.nll(ids[:length], False, False)  # the first pass of a process is slower
     seconds = timed(length)[1]
     while length * 2 <= most and seconds * 2 <= _SECONDS:

@@ -18,8 +18,8 @@ from ropebench.memory import PeakMemory, is_out_of_memory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
 from ropebench.passes import MakeRunner, Passes, Runner, Shared, batches, by_beginning
 from ropebench.prefixes import Prefixes
-from ropebench.prompt import Encoder
 from ropebench.progress import Pace, Progress, Reporter
+from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
 from ropebench.store import NotStored, Stored, Writer

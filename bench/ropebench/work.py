@@ -1,6 +1,6 @@
-"""What a pass costs in the model's own terms, counted and not run: ids, pairs that attention looks at, rows of the head.
+"""What a pass costs in the model's own terms, counted and not run: ids, pairs of attention, rows of the LM head.
 
-`DryRunner` stands where the engine stands and follows its rules of reuse, so that a plan asks for the very passes that a
+`DryRunner` stands where the engine stands and follows its rules of reuse, so that a plan asks for the passes that a
 run asks for.
 """
 
@@ -84,7 +84,7 @@ class DryRunner:
         self._add(replace(done, steps=steps, pairs=pairs, rows=steps + 1, cached=len(own) + steps))
         self._known = min(self._known, max(common - 1, 0)) if start else 0
         self._held = own if reuse and self._holds else ()
-        return Answer("", ())
+        return "", ()
 
     def nll_of_each(self, texts: Sequence[Sequence[int]]) -> list[Any]:
         """Each by itself: a batch feeds no other ids."""

@@ -118,9 +118,13 @@ def plan(options: argparse.Namespace, words: list[str]) -> int:
     plan = make_plan(sweep_of(options))
     first, stored = plan.cells[0], Stored.read(options.results)
     pending = not all(stored.done(cell) for cell in plan.cells)
-    rates = _probed(plan) if options.probe else rates_for(first, stored, hardware(first.device))
+    held = None
+    if options.probe:
+        rates, held = _probed(plan)
+    else:
+        rates = rates_for(first, stored, hardware(first.device))
     tokenizer = load_tokenizer(first.card, first.trust_remote_code) if pending else None
-    rows, outdated = costs(plan, stored, tokenizer, rates)
+    rows, outdated = costs(plan, stored, tokenizer, rates, held)
     sums = totals(rows)
     if options.json:
         print(json.dumps({"cells": rows, "totals": sums, "notes": [*plan.notes, *outdated]}, ensure_ascii=False))
@@ -155,18 +159,20 @@ def _amounts(estimate: Any) -> tuple[str, ...]:
 
 
 def _probed(plan: Any) -> Any:
-    """Rates measured now, with the model loaded as a run loads it."""
+    """Rates measured now, with the model loaded as a run loads it, and the bytes that are held then."""
     from ropebench.engine import Engine
+    from ropebench.memory import resident_bytes
     from ropebench.model import load
     from ropebench.rates import probe, remember
     from ropebench.run import encoder_of
 
     cell = plan.cells[0]
     loaded = load(cell.card, cell.device, cell.dtype, cell.attention, cell.trust_remote_code, cell.loading)
+    held = resident_bytes(cell.device)
     engine = Engine(loaded.model, encoder_of(cell, loaded.tokenizer))
     rates = probe(cell, engine, max(one.length for one in plan.cells))
     remember(cell, loaded.hardware, rates)
-    return rates
+    return rates, held
 
 
 def inspect(options: argparse.Namespace, words: list[str]) -> int:
