@@ -291,7 +291,8 @@ def test_what_a_plan_expects_is_what_a_run_records(alias: Path, capsys: pytest.C
     assert cli.main(["plan", *words, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["totals"]["all"]["basis"] == "an earlier probe"
-    assert planned["totals"]["all"]["tokens"] == 2 * 2 * 512
+    expected = planned["totals"]["all"]["tokens"]
+    assert expected == sum(row["tokens_left"] for row in planned["cells"]) >= 1024, planned
     assert cli.main(["run", *words, "--json", "-q", "--log-json", "log.jsonl"]) == 0
     said = capsys.readouterr()
     assert said.err == ""
@@ -305,8 +306,8 @@ def test_what_a_plan_expects_is_what_a_run_records(alias: Path, capsys: pytest.C
         assert cost["peak_bytes"] == pytest.approx(cost["estimate"]["peak_bytes"], rel=0.15)
     events = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
     assert (events[0]["event"], events[-1]["event"], events[-1]["how"]) == ("run_begin", "run_end", "finished")
-    assert events[0]["estimate"]["tokens"] == 2048
+    assert events[0]["estimate"]["tokens"] == expected
     assert cli.main(["run", *words, "--rerun", "--log-json"]) == 0
     said = capsys.readouterr()
     assert [json.loads(line)["event"] for line in said.err.splitlines()][-1] == "run_end"  # and nothing but JSON
-    assert "cost: 2,048 tokens (expected 2,048)" in said.out
+    assert f"cost: {expected:,} tokens (expected {expected:,})" in said.out
