@@ -120,12 +120,12 @@ def test_a_second_run_measures_nothing(alias: Path, capsys: pytest.CaptureFixtur
 def test_plan_report_show_and_leaderboard_read_what_run_wrote(alias: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = run_words()
     assert cli.main(["plan", *words[1:], "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
+    planned = json.loads(capsys.readouterr().out)["cells"]
     assert {row["state"] for row in planned} == {"to run"}
     assert cli.main(words) == 0
     capsys.readouterr()
     assert cli.main(["plan", *words[1:], "--json"]) == 0
-    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"stored"}
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)["cells"]} == {"stored"}
     assert cli.main(["report", "--out", "out"]) == 0
     said = capsys.readouterr().out
     assert "yarn×2" in said
@@ -280,3 +280,34 @@ def test_the_cache_command_clears_only_its_own(tmp_path: Path, monkeypatch: pyte
     assert cli.main(["cache", "--clear"]) == 0
     assert not (tmp_path / "models").exists()
     assert (tmp_path / "yours.txt").read_text() == "keep"
+
+
+def test_what_a_plan_expects_is_what_a_run_records(alias: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", "llama3-8b", *"--tasks proofpile --method yarn --docs installed --lengths 512 --n 2".split()]
+    assert cli.main(["plan", *words]) == 0
+    assert "time unknown: --probe measures" in capsys.readouterr().out
+    assert cli.main(["plan", *words, "--probe"]) == 0
+    assert "time by a probe" in capsys.readouterr().out
+    assert cli.main(["plan", *words, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["totals"]["all"]["basis"] == "an earlier probe"
+    expected = planned["totals"]["all"]["tokens"]
+    assert expected == sum(row["tokens_left"] for row in planned["cells"]) >= 1024, planned
+    assert cli.main(["run", *words, "--json", "-q", "--log-json", "log.jsonl"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    records = json.loads(said.out)
+    assert len(records) == 2
+    for record, row in zip(records, planned["cells"], strict=True):
+        cost = record["cost"]
+        assert record["cell_id"] == row["cell_id"]
+        assert {**cost["estimate"], "peak_bytes": 0} == {**row["estimate"], "peak_bytes": 0}
+        assert cost["tokens"] == cost["estimate"]["tokens"]
+        assert cost["peak_bytes"] == pytest.approx(cost["estimate"]["peak_bytes"], rel=0.15)
+    events = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert (events[0]["event"], events[-1]["event"], events[-1]["how"]) == ("run_begin", "run_end", "finished")
+    assert events[0]["estimate"]["tokens"] == expected
+    assert cli.main(["run", *words, "--rerun", "--log-json"]) == 0
+    said = capsys.readouterr()
+    assert [json.loads(line)["event"] for line in said.err.splitlines()][-1] == "run_end"  # and nothing but JSON
+    assert f"cost: {expected:,} tokens (expected {expected:,})" in said.out

@@ -354,10 +354,14 @@ def test_prompts_of_256_tokens_are_fed_and_recorded_whole(tmp_path: Path) -> Non
 def test_progress_says_where_the_run_is(tmp_path: Path) -> None:
     seen: list[Progress] = []
     run(tmp_path, [cell(n=2), cell(length=16, n=1)], progress=seen.append)
-    assert [(at.number, at.cells, at.sample, at.samples) for at in seen] == [(1, 2, 0, 2), (1, 2, 1, 2), (2, 2, 0, 1)]
+    first = [("cell_begin", 1, 2, 0, 2), ("sample", 1, 2, 1, 2), ("sample", 1, 2, 2, 2), ("cell_end", 1, 2, 2, 2)]
+    second = [("cell_begin", 2, 2, 0, 1), ("sample", 2, 2, 1, 1), ("cell_end", 2, 2, 1, 1)]
+    assert [(at.event, at.number, at.cells, at.sample, at.samples) for at in seen] == first + second
     assert seen[0].tokens_per_second is None
     assert seen[1].tokens_per_second is not None
     assert seen[1].seconds_left is not None
+    assert seen[-1].seconds_left == 0
+    assert [at.record for at in seen if at.record] == read(tmp_path)
 
 
 def test_preflight_makes_each_first_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ropebench.registry import Registry
 from ropebench.run import Stored, run_cells
 from ropebench.store import read
 from ropebench.task import Example
-from ropebench.tokens import tokens_to_feed
+from ropebench.tokens import feed_of
 
 Proofpile = Registry.load().entry("task", "proofpile").cls
 
@@ -44,7 +44,8 @@ def fed(folder: Path, planned: list[Any], tokenizer: Any, engine: FakeEngine | N
 
 
 def counted(folder: Path, planned: list[Any], tokenizer: Any) -> dict[str, tuple[int, bool]]:
-    return tokens_to_feed(planned, Stored.read(folder), tokenizer)
+    feeds = feed_of(planned, Stored.read(folder), tokenizer)
+    return {own: (feed.tokens, feed.exact) for own, feed in feeds.items()}
 
 
 TASKS = {

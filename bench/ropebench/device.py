@@ -53,6 +53,22 @@ def choose_dtype(word: str = "auto", device: str = "cpu") -> str:
     return word
 
 
+def hardware(device: str) -> dict[str, Any]:
+    """What a device is: its name as its maker gives it, and on a CPU the threads in use. Times compare only where this
+    agrees."""
+    import torch
+
+    if device.startswith("cuda"):
+        return {"name": torch.cuda.get_device_name(device), "threads": None}
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as handle:  # Linux; elsewhere the system's own word
+            name = next(line.split(":", 1)[1].strip() for line in handle if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {"name": name, "threads": torch.get_num_threads()}
+
+
 def check_attention(word: str) -> None:
     """Raise UsageError for an attention backend that transformers does not know or this machine does not have."""
     if word not in ATTENTION:

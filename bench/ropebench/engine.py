@@ -42,6 +42,7 @@ from ropebench.attention import (
 )
 from ropebench.piecewise import mlps_by, splits
 from ropebench.prompt import Encoder
+from ropebench.work import WORTH
 
 # Logits of one chunk, in bytes of float32: 64 MiB (256 rows of a 64K vocabulary); the loss makes a second copy.
 _CHUNK_BYTES = 64 * 1024**2
@@ -49,12 +50,26 @@ _CHUNK_BYTES = 64 * 1024**2
 _TOKENS_BYTES = 32 * 1024**2
 # The widest activations of one piece of a prefill, in bytes: 1 GiB (about 12K tokens of Llama-3-8B in 16 bits).
 _PIECE_BYTES = 1024**3
-# A common beginning shorter than this share of the prompt is not worth another path than the plain one.
-_WORTH = 1 / 8
 # Keys and values of a batch whose size is chosen here, in bytes: 1 GiB; and the most rows of it.
 _BATCH_BYTES, _BATCH_MOST = 1024**3, 32
 # What the sizes are not halved below.
 _LEAST = {"chunk": 16, "tokens": 64, "piece": 64}
+
+
+def sizes_of(vocabulary: int, inner: int, itemsize: int) -> dict[str, int]:
+    """What goes through at once while memory lasts, for a vocabulary, an MLP's width and bytes per number. `cost` reads
+    it too."""
+    wide = 3 * inner * itemsize
+    return {
+        "chunk": max(16, min(1024, _CHUNK_BYTES // (4 * vocabulary))),
+        "tokens": max(1024, _TOKENS_BYTES // wide),
+        "piece": max(512, _PIECE_BYTES // wide),
+    }
+
+
+def batch_of(size: int) -> int:
+    """How many prompts whose keys and values take `size` bytes are answered side by side."""
+    return int(max(1, min(_BATCH_MOST, _BATCH_BYTES // max(size, 1))))
 
 
 @dataclass
@@ -75,13 +90,11 @@ class Engine:
         self.encoder = encoder
         self.decoder = model.base_model
         vocabulary = model.get_output_embeddings().weight.shape[0]
-        self.chunk = chunk or max(16, min(1024, _CHUNK_BYTES // (4 * vocabulary)))
         weight = model.get_input_embeddings().weight
         self.device = weight.device
-        width = getattr(self.decoder.config, "intermediate_size", None) or 4 * weight.shape[1]
-        wide = 3 * width * self.model.dtype.itemsize
-        self.tokens = max(1024, _TOKENS_BYTES // wide)
-        self.piece = piece or max(512, _PIECE_BYTES // wide)
+        inner = getattr(self.decoder.config, "intermediate_size", None) or 4 * weight.shape[1]
+        sizes = sizes_of(vocabulary, inner, self.model.dtype.itemsize)
+        self.chunk, self.tokens, self.piece = chunk or sizes["chunk"], sizes["tokens"], piece or sizes["piece"]
         self.tokens_fed = 0  # ids that went through the model so far
         self._held: _Held | None = None
         self._cache_name = kv.name_of_cache(self.decoder)
@@ -165,7 +178,7 @@ class Engine:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         size = 2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize * max(length, 1)
-        return int(max(1, min(_BATCH_MOST, _BATCH_BYTES // size)))
+        return batch_of(size)
 
     def halve(self) -> bool:
         """Halve what goes through at once and let go of what is held; False where nothing can be smaller."""
@@ -257,7 +270,7 @@ class Engine:
 
     def _resume(self, common: int, total: int, reuse: bool) -> int:
         """Where a pass begins: behind what is held, or at 0, and then nothing stays held."""
-        if not (reuse and common > 0 and common >= total * _WORTH and self._goes_on):
+        if not (reuse and common > 0 and common >= total * WORTH and self._goes_on):
             self._held, common = None, 0  # freed before the pass, not after it
         return common
 

@@ -24,6 +24,25 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def resident_bytes(device: str) -> int | None:
+    """What is held now: on CUDA what is allocated there, on a Linux CPU the process's resident memory; else None."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.memory_allocated(device))
+    return _status("VmRSS:") if device.startswith("cpu") else None
+
+
+def _status(key: str) -> int | None:
+    """A line of the process's status, in bytes; None where the system has none."""
+    try:
+        with open("/proc/self/status") as handle:
+            line = next(line for line in handle if line.startswith(key))
+    except (OSError, StopIteration):
+        return None
+    return int(line.split()[1]) * 1024
+
+
 class PeakMemory:
     """The highest memory use from its creation on, weights included."""
 
@@ -48,14 +67,7 @@ class PeakMemory:
             import torch
 
             return int(torch.cuda.max_memory_allocated(self._cuda))
-        if not self._reset:
-            return None
-        try:
-            with open("/proc/self/status") as handle:
-                line = next(line for line in handle if line.startswith("VmHWM:"))
-        except (OSError, StopIteration):
-            return None
-        return int(line.split()[1]) * 1024
+        return _status("VmHWM:") if self._reset else None
 
 
 def release(device: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ropebench.aliases import ModelSpec, aliases, find, is_commit
 from ropebench.cache import cache_dir
-from ropebench.device import choose_attention, choose_device, choose_dtype
+from ropebench.device import choose_attention, choose_device, choose_dtype, hardware
 from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.gguf import converted
@@ -62,6 +62,11 @@ class LoadedModel:
     device: str
     dtype: str
     attention: str
+
+    @property
+    def hardware(self) -> dict[str, Any]:
+        """The device's name, as records tell it."""
+        return hardware(self.device)
 
 
 def card(

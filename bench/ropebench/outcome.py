@@ -114,6 +114,7 @@ def failure(caught: Exception) -> tuple[str, Json]:
 def record_of(
     cell: Cell, rows: Sequence[Json], *, status: str, error: Json | None, live: Any, first_id: int | None,
     bos_used: bool | None, cost: Json, run_id: str, series: str | None, argv: tuple[str, ...], device: str,
+    hardware: Json | None = None,
 ) -> Json:  # fmt: skip
     """The record of a cell: `rows` are its samples, `live` the table read back from the model (None: never set),
     `first_id` the id that its inputs begin with and `bos_used` whether that is the BOS token (None: nothing was fed);
@@ -152,7 +153,7 @@ def record_of(
         },
         "outcome": {"status": status, "error": error, "metrics": metrics, "primary": cell.task.primary.name},
         "cost": _cost(cost, rows, run_id),
-        "provenance": provenance(argv, device),
+        "provenance": {**provenance(argv, device), "hardware": hardware},
     }
 
 
@@ -169,6 +170,7 @@ def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
         "tokens_per_second": tokens / seconds if tokens and seconds else None,
         "peak_bytes": own["peak_bytes"],
         "sizes": own.get("sizes"),
+        "estimate": own.get("estimate"),
         "runs": len({row["run_id"] for row in rows}),
         "partial": len(told) < len(earlier),
     }

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ropebench.cell import Cell
+from ropebench.cost import BYTES, Rates, estimate, key_value_bytes, shape_of, total, weight_bytes
 from ropebench.geometry import RopeGeometry
+from ropebench.memory import resident_bytes
 from ropebench.method import radix
 from ropebench.plan import Plan
 from ropebench.record import Json
 from ropebench.run import Stored
-from ropebench.tokens import tokens_to_feed
+from ropebench.tokens import Feed, feed_of
 
 
 def tables_of(plan: Plan) -> list[Json]:
@@ -60,10 +63,14 @@ def pair_rows(rows: Sequence[Mapping[str, Any]], geometry: RopeGeometry) -> tupl
     return header, body
 
 
-def costs(plan: Plan, stored: Stored, tokenizer: Any) -> tuple[list[Json], list[str]]:
-    """One row per cell: what is stored and what is left, in samples and tokens (`tokens_to_feed` says how they are
-    counted); and notes on stored cells that no longer apply because the factor or the model's revision has changed."""
-    tokens = tokens_to_feed(plan.cells, stored, tokenizer)
+def costs(
+    plan: Plan, stored: Stored, tokenizer: Any, rates: Rates | None = None, held: int | None = None
+) -> tuple[list[Json], list[str]]:
+    """One row per cell: what is stored and what is left, in samples and tokens (`feed_of` says how they are counted),
+    and what that is expected to cost; and notes on stored cells that no longer apply because the factor or the model's
+    revision has changed."""
+    feeds = feed_of(plan.cells, stored, tokenizer)
+    expected = estimates(plan, feeds, rates, held)
     rows = []
     for cell in plan.cells:
         done = stored.done(cell)
@@ -76,12 +83,55 @@ def costs(plan: Plan, stored: Stored, tokenizer: Any) -> tuple[list[Json], list[
                 "length": cell.length,
                 "n": cell.n,
                 "stored": have,
-                "tokens_left": tokens[cell.id][0],
-                "tokens_exact": tokens[cell.id][1],
+                "tokens_left": feeds[cell.id].tokens,
+                "tokens_exact": feeds[cell.id].exact,
+                "estimate": expected[cell.id],
                 "state": "stored" if done else "to run" if not have else f"to go on after {have}",
             }
         )
     return rows, _outdated(plan, stored)
+
+
+def estimates(
+    plan: Plan, feeds: Mapping[str, Feed], rates: Rates | None, held: int | None = None
+) -> dict[str, Json | None]:
+    """What each cell is expected to cost, by its id. `held`: bytes that are held with the weights loaded; without it
+    they are taken to be the weights and, on a CPU, this process as it is."""
+    found: dict[str, Json | None] = {}
+    for cell in plan.cells:
+        if cell.id not in feeds:
+            continue
+        shape = shape_of(cell.card.config, cell.trust_remote_code)
+        if shape is not None and held is None:
+            own = (resident_bytes(cell.device) or 0) if cell.device.startswith("cpu") else 0
+            held = weight_bytes(shape, cell) + own
+        found[cell.id] = estimate(cell, feeds[cell.id].work, rates, held or 0, _rows(plan, cell))
+    return found
+
+
+def _rows(plan: Plan, cell: Cell) -> int:
+    """Samples of a cell that run at once."""
+    asked = plan.sweep.batch_size
+    shape = shape_of(cell.card.config, cell.trust_remote_code)
+    if asked == 1 or cell.length_dependent or cell.attention != "sdpa" or shape is None:
+        return 1
+    from ropebench.engine import batch_of
+
+    return batch_of(key_value_bytes(shape, BYTES[cell.dtype]) * cell.length) if asked == "auto" else int(asked)
+
+
+def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
+    """Sums over rows of `costs`: of all, per task and per method."""
+
+    def of(chosen: Sequence[Mapping[str, Any]]) -> Json:
+        sums = total([row["estimate"] for row in chosen])
+        return {"cells": len(chosen), "tokens_left": sum(row["tokens_left"] for row in chosen), **sums}
+
+    found = {"all": of(rows)}
+    for key in ("task", "method"):
+        in_order = dict.fromkeys(row[key] for row in rows)
+        found[f"by_{key}"] = {label: of([row for row in rows if row[key] == label]) for label in in_order}
+    return found
 
 
 def _outdated(plan: Plan, stored: Stored) -> list[str]:

@@ -6,7 +6,7 @@ Each sample row is written as soon as it is measured, so a run that is cut off g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -18,6 +18,7 @@ from ropebench.memory import PeakMemory, is_out_of_memory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
 from ropebench.passes import MakeRunner, Passes, Runner, Shared, batches, by_beginning
 from ropebench.prefixes import Prefixes
+from ropebench.progress import Pace, Progress, Reporter
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
@@ -25,19 +26,6 @@ from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example, Output
 
 __all__ = ["Progress", "Runner", "Stored", "encoder_of", "preflight", "prompt_sha256", "run_cells"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is, for whoever shows it: cell k of n, samples, tokens per second, seconds left (None: unknown)."""
-
-    cell: Cell
-    number: int
-    cells: int
-    sample: int
-    samples: int
-    tokens_per_second: float | None
-    seconds_left: float | None
 
 
 def encoder_of(cell: Cell, tokenizer: Any) -> Encoder:
@@ -78,10 +66,12 @@ def run_cells(
     progress: Callable[[Progress], None] = lambda _: None,
     engine: MakeRunner | None = None,
     batch_size: int | str = 1,
+    estimates: Mapping[str, Json | None] | None = None,
 ) -> list[Json]:
     """Run cells on one loaded model, in order; returns their records (also written). A cell that fails is a record and
     the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one. `batch_size` samples run
-    at once (auto: as many as memory allows).
+    at once (auto: as many as memory allows). `estimates` say by cell id what was expected, for the records and for the
+    time that is left.
 
     Raises NotStored when a result cannot be written. KeyboardInterrupt passes through: every sample measured before it
     is stored, and the next run goes on from there.
@@ -93,11 +83,16 @@ def run_cells(
     shared = Shared(engine, int(batch_size) if batch_size != "auto" else batch_size)
     records: list[Json] = []
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
+    expected = estimates or {}
+    pace = Pace.of(cells, expected, time.monotonic)
     for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair)):
         same = [
-            _Running(cell, loaded, stored, writer, tuple(argv), _Reporter(cell, number, len(cells), progress), shared)
+            _Running(
+                cell, loaded, stored, writer, tuple(argv), Reporter(cell, number, len(cells), progress, pace), shared,
+                expected.get(cell.id),
+            )
             for number, cell in group
-        ]
+        ]  # fmt: skip
         for one in same:
             one.begin()
         for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
@@ -105,6 +100,7 @@ def run_cells(
             for one in part:
                 records.append(one.record())
                 writer.record(records[-1])
+                one.report.over(records[-1])
     return records
 
 
@@ -135,24 +131,6 @@ def _measure(cells: Sequence[_Running], loaded: Any) -> None:
 
 
 @dataclass
-class _Reporter:
-    """Counts what a cell has cost so far, and says where it is."""
-
-    cell: Cell
-    number: int
-    cells: int
-    show: Callable[[Progress], None]
-    seconds: float = 0.0  # of the cell's own steps, not of those between them
-    fed: int = 0  # tokens that went through the model: nothing stored, nothing read off another pass
-    measured: int = 0
-
-    def at(self, done: int) -> None:
-        left = self.seconds / self.measured * (self.cell.n - done) if self.measured else None
-        rate = self.fed / self.seconds if self.fed and self.seconds else None
-        self.show(Progress(self.cell, self.number, self.cells, done, self.cell.n, rate, left))
-
-
-@dataclass
 class _Running:
     """A cell under way: its rows so far, and how it ended. Whatever fails in it is its own outcome."""
 
@@ -161,8 +139,9 @@ class _Running:
     stored: Stored
     writer: Writer
     argv: tuple[str, ...]
-    report: _Reporter
+    report: Reporter
     shared: Shared
+    expected: Json | None = None
     rows: list[Json] = field(default_factory=list)
     over: bool = False
     status: str = "ok"
@@ -188,6 +167,8 @@ class _Running:
 
     def step(self, memo: Prefixes) -> None:
         """Measure the next batch of samples; `memo` holds passes that other lengths of the same document have made."""
+        self.report.at(0)
+        rows: list[Json] | None = None
         with self._own():
             assert self.encoder is not None
             self._runner = self.shared.of(self.cell, self.loaded, self.encoder)
@@ -197,6 +178,8 @@ class _Running:
                 self.over = True
             else:
                 self.rows += rows
+        for place, row in enumerate(rows or (), 1 + len(self.rows) - len(rows or ())):
+            self.report.at(place, row)
 
     @contextmanager
     def _own(self) -> Iterator[None]:
@@ -223,14 +206,11 @@ class _Running:
     def _measured(self, examples: Iterable[Example]) -> Iterator[list[Json]]:
         """The cell's sample rows, a batch at a time: the stored one where its prompt is still the same, else measured
         and written."""
-        cell, report = self.cell, self.report
+        cell = self.cell
         old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.writer.run_id)
         pairs = enumerate(examples)
         stream = iter(pairs if cell.length_dependent else by_beginning(pairs))
-        done = 0
         for batch in batches(stream, lambda: self.shared.rows(cell)):
-            report.at(done)
-            done += len(batch)
             if self.first_id is None:
                 self.first_id = next((i for _, example in batch if (i := _first_id(example)) is not None), None)
             rows = {index: row for index, example in batch if (row := _same(old.get(index), example)) is not None}
@@ -238,7 +218,6 @@ class _Running:
             for (index, example), (output, cost) in zip(new, self._outputs([e for _, e in new]), strict=True):
                 row = rows[index] = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
                 self.writer.sample(row)
-                report.measured += 1
             yield [rows[index] for index, _ in batch]
 
     def _outputs(self, examples: Sequence[Example]) -> Iterator[tuple[Output | None, Json]]:
@@ -274,7 +253,9 @@ class _Running:
         answers = iter(outputs)
         for place, example in enumerate(part):
             share = tokens // len(part) + (place < tokens % len(part))
-            yield (next(answers) if example.skip is None else None), {"seconds": seconds / len(part), "tokens": share}
+            output = next(answers) if example.skip is None else None
+            new = len(output.ids) if output else 0
+            yield output, {"seconds": seconds / len(part), "tokens": share, "new_tokens": new}
 
     def record(self) -> Json:
         """The record of the cell as it stands."""
@@ -282,11 +263,13 @@ class _Running:
         if self.encoder is not None and self.first_id is not None:
             bos = self.first_id == self.encoder.bos_id
         cost: Json = {"seconds": self.report.seconds, "tokens": self.report.fed, "peak_bytes": self.peak_bytes}
+        cost["estimate"] = self.expected
         cost["sizes"] = {"batch": self.batch, **(self._runner.sizes if self._runner else {})}
         return record_of(
             self.cell, sorted(self.rows, key=lambda row: int(row["index"])), status=self.status, error=self.error,
             live=self.live, first_id=self.first_id, bos_used=bos, cost=cost, run_id=self.writer.run_id,
             series=self.stored.series(self.cell, self.writer.run_id), argv=self.argv, device=str(self.loaded.device),
+            hardware=getattr(self.loaded, "hardware", None),
         )  # fmt: skip
 
 

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ropebench.amounts import duration, flop, size
 from ropebench.arguments import sweep_of
 from ropebench.cli.output import folder_named, quietly, say, stored_in
 from ropebench.errors import UsageError
 
 
 def run(options: argparse.Namespace, words: list[str]) -> int:
-    from ropebench.model import load, load_tokenizer
+    from ropebench.cli.live import Live, against
     from ropebench.plan import make_plan
-    from ropebench.run import Stored, preflight, run_cells
+    from ropebench.run import Stored
     from ropebench.store import Writer
 
     quietly()
@@ -24,22 +25,23 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     writer = Writer(options.results)
     stored = Stored() if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
+    live = Live(options.quiet, options.log_json)
     for note in plan.notes:
-        sys.stderr.write(f"note: {note}\n")
+        live.say(f"note: {note}")
+        live.event("note", text=note)
     if len(pending) < len(plan.cells):
-        sys.stderr.write(f"{len(plan.cells) - len(pending)} of {len(plan.cells)} cells are already stored\n")
+        live.say(f"{len(plan.cells) - len(pending)} of {len(plan.cells)} cells are already stored")
     records: list[Any] = []
-    if pending:
-        first = pending[0]
-        preflight(pending, load_tokenizer(first.card, first.trust_remote_code))
-        sys.stderr.write(f"{first.card.id} on {first.device} in {first.dtype}, {len(pending)} cells\n")
-        loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code, first.loading)
-        records = run_cells(
-            pending, loaded, stored, writer, ["ropebench", *words], _progress, None, plan.sweep.batch_size
-        )
-        sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
-    failed = [record for record in records if record["outcome"]["status"] != "ok"]
-    for record in failed:
+    ended = "interrupted or failed"
+    try:
+        if pending:
+            _measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
+        ended = "finished"
+    finally:
+        failed = [record for record in records if record["outcome"]["status"] != "ok"]
+        live.event("run_end", run_id=writer.run_id, how=ended, cells_run=len(records), cells_failed=len(failed))
+        live.close()
+    for record in failed if options.log_json != "-" else ():
         error = record["outcome"]["error"]
         where = f"{record['method']['label']} {record['task']['label']} at {record['condition']['length']}"
         what = f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})"
@@ -47,12 +49,50 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     if options.json:
         print(json.dumps(records, ensure_ascii=False))
     else:
-        _verdict(options.results, {cell.id for cell in plan.cells})
+        _verdict(options.results, {cell.id for cell in plan.cells}, against(records))
     return 1 if failed else 0
 
 
-def _verdict(results: str, cells: set[str]) -> None:
-    """One line per task, and where the records are."""
+def _measured(
+    plan: Any, pending: list[Any], stored: Any, writer: Any, live: Any, argv: list[str], records: list[Any]
+) -> None:
+    """Load the model and run the cells, telling `live`; their records go into `records` as they are written."""
+    from ropebench.cost import total
+    from ropebench.memory import resident_bytes
+    from ropebench.model import load, load_tokenizer
+    from ropebench.overview import estimates
+    from ropebench.rates import rates_for
+    from ropebench.run import preflight, run_cells
+    from ropebench.tokens import feed_of
+
+    first = pending[0]
+    tokenizer = load_tokenizer(first.card, first.trust_remote_code)
+    preflight(pending, tokenizer)
+    try:
+        feeds = feed_of(pending, stored, tokenizer)
+    except UsageError:  # a later sample cannot be made: its cell will say so, and the others are measured
+        feeds = {}
+    loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code, first.loading)
+    rates = rates_for(first, stored, loaded.hardware)
+    expected = estimates(plan, feeds, rates, resident_bytes(first.device))
+    whole = total([expected.get(cell.id) for cell in pending])
+    about = f", about {duration(whole['seconds'])}" if whole["seconds"] is not None else ""
+    live.say(f"{first.card.id} on {first.device} in {first.dtype}, {len(pending)} cells{about}")
+    live.event(
+        "run_begin", run_id=writer.run_id, model=first.card.id, device=first.device, dtype=first.dtype,
+        cells=len(pending), cells_stored=len(plan.cells) - len(pending), estimate=whole,
+    )  # fmt: skip
+
+    def watch(at: Any) -> None:
+        if at.record is not None:
+            records.append(at.record)
+        live(at)
+
+    run_cells(pending, loaded, stored, writer, argv, watch, None, plan.sweep.batch_size, expected)
+
+
+def _verdict(results: str, cells: set[str], cost: str | None) -> None:
+    """One line per task, what the run cost, and where the records are."""
     from ropebench.report import cells as flat
     from ropebench.report import summary
     from ropebench.report.paired import by_cell
@@ -60,13 +100,17 @@ def _verdict(results: str, cells: set[str]) -> None:
     records, samples = stored_in(results, lambda record: record["cell_id"] in cells)
     for block in flat.blocks(flat.cell_rows(records, samples)):
         print("\n".join(summary.verdict(block, samples, by_cell(records))[:1]))
+    if cost:
+        print(cost)
     print(f"records: {results}   tables: ropebench report --results {results}")
 
 
 def plan(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.device import hardware
     from ropebench.model import load_tokenizer
-    from ropebench.overview import costs
+    from ropebench.overview import costs, totals
     from ropebench.plan import make_plan
+    from ropebench.rates import rates_for
     from ropebench.report.tables import Table, as_text
     from ropebench.run import Stored
 
@@ -74,17 +118,61 @@ def plan(options: argparse.Namespace, words: list[str]) -> int:
     plan = make_plan(sweep_of(options))
     first, stored = plan.cells[0], Stored.read(options.results)
     pending = not all(stored.done(cell) for cell in plan.cells)
-    rows, outdated = costs(plan, stored, load_tokenizer(first.card, first.trust_remote_code) if pending else None)
+    held = None
+    if options.probe:
+        rates, held = _probed(plan)
+    else:
+        rates = rates_for(first, stored, hardware(first.device))
+    tokenizer = load_tokenizer(first.card, first.trust_remote_code) if pending else None
+    rows, outdated = costs(plan, stored, tokenizer, rates, held)
+    sums = totals(rows)
     if options.json:
-        print(json.dumps(rows, ensure_ascii=False))
+        print(json.dumps({"cells": rows, "totals": sums, "notes": [*plan.notes, *outdated]}, ensure_ascii=False))
         return 0
-    total = f"{sum(row['tokens_left'] for row in rows):,}"
     bound = "" if all(row["tokens_exact"] for row in rows) else "at most "
-    title = f"{first.card.id} on {first.device} in {first.dtype}: {len(rows)} cells, {bound}{total} tokens to run"
-    columns = ("cell", "method", "task", "length", "n", "stored", "tokens left", "state")
-    body = tuple((*(str(v) for v in list(row.values())[:6]), f"{row['tokens_left']:,}", row["state"]) for row in rows)
-    print(as_text(Table(title, columns, body, None, (*plan.notes, *outdated))), end="")
+    title = f"{first.card.id} on {first.device} in {first.dtype}: {len(rows)} cells, {bound}"
+    title += f"{sums['all']['tokens_left']:,} tokens to run"
+    body = tuple(
+        (*(str(row[key]) for key in ("cell_id", "method", "task", "length", "n", "stored")), f"{row['tokens_left']:,}",
+         *_amounts(row["estimate"]), row["state"])
+        for row in rows
+    )  # fmt: skip
+    columns = ("cell", "method", "task", "length", "n", "stored", "tokens left", *_AMOUNTS, "state")
+    print(as_text(Table(title, columns, body, None, (*plan.notes, *outdated))))
+    sub = [(f"{key} {label}", sums[f"by_{key}"][label]) for key in ("task", "method") for label in sums[f"by_{key}"]]
+    parts = tuple((label, str(part["cells"]), *_amounts(part)) for label, part in [*sub, ("all", sums["all"])])
+    basis = sums["all"]["basis"]
+    time = f"time by {basis}" if basis else "time unknown: --probe measures how fast this machine is (loads the model)"
+    if not any(row["tokens_left"] for row in rows):
+        time = "nothing is left to run"
+    print(as_text(Table("in total, as expected", ("", "cells", *_AMOUNTS), parts, None, (time,))), end="")
     return 0
+
+
+_AMOUNTS = ("tokens expected", "FLOPs", "peak memory", "time")
+
+
+def _amounts(estimate: Any) -> tuple[str, ...]:
+    found = estimate or dict.fromkeys(("tokens", "flops", "peak_bytes", "seconds"))
+    tokens = f"{found['tokens']:,}" if found["tokens"] is not None else "unknown"
+    return tokens, flop(found["flops"]), size(found["peak_bytes"]), duration(found["seconds"])
+
+
+def _probed(plan: Any) -> Any:
+    """Rates measured now, with the model loaded as a run loads it, and the bytes that are held then."""
+    from ropebench.engine import Engine
+    from ropebench.memory import resident_bytes
+    from ropebench.model import load
+    from ropebench.rates import probe, remember
+    from ropebench.run import encoder_of
+
+    cell = plan.cells[0]
+    loaded = load(cell.card, cell.device, cell.dtype, cell.attention, cell.trust_remote_code, cell.loading)
+    held = resident_bytes(cell.device)
+    engine = Engine(loaded.model, encoder_of(cell, loaded.tokenizer))
+    rates = probe(cell, engine, max(one.length for one in plan.cells))
+    remember(cell, loaded.hardware, rates)
+    return rates, held
 
 
 def inspect(options: argparse.Namespace, words: list[str]) -> int:
@@ -147,20 +235,3 @@ def lm_eval(options: argparse.Namespace, words: list[str]) -> int:
     if not options.rest:
         raise UsageError("lm-eval: nothing to do; see ropebench lm-eval --help, and ropebench lm-eval run --help")
     return lm_harness.main(options.rest, options.plugins)
-
-
-def _progress(at: Any) -> None:
-    """One line that is rewritten on a terminal; elsewhere one line at the start of each cell."""
-    cell = at.cell
-    parts = [
-        f"cell {at.number}/{at.cells}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
-        f"sample {at.sample + 1}/{at.samples}",
-        f"{at.tokens_per_second:,.0f} tokens/s" if at.tokens_per_second else "",
-        f"{at.seconds_left:,.0f} s left in this cell" if at.seconds_left else "",
-    ]
-    text = "  ".join(part for part in parts if part)
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text[:200]}")
-    elif at.sample == 0:
-        sys.stderr.write(text + "\n")
-    sys.stderr.flush()
