@@ -12,7 +12,8 @@ from ropebench.report.cells import Record
 
 def commands(records: Sequence[Record]) -> list[str]:
     """The command lines that measured the records, each once."""
-    return sorted({" ".join(shlex.join(record["provenance"]["argv"]).split()) for record in records})
+    found = {" ".join(shlex.join(record["provenance"]["argv"]).split()) for record in records}
+    return sorted(found - {""})
 
 
 def sources(records: Sequence[Record]) -> list[str]:
@@ -46,13 +47,14 @@ def origin(record: Record) -> str:
 
 
 def _model(model: dict[str, Any]) -> str:
-    parts = [f"source {model.get('source')}", f"revision {model.get('revision')}", model["dtype"]]
-    parts.append(f"{model['attention']} attention")
+    parts = [f"source {model.get('source')}", f"revision {model.get('revision')}"]
+    parts += [model["dtype"]] if model.get("dtype") else []
+    parts += [f"{model['attention']} attention"] if model.get("attention") else []
     if model.get("quantization"):
         parts.append(f"{model['quantization']} weights")
     if model.get("base"):
         parts.append(f"starting from the {model['base']} table")
-    return ", ".join(map(str, parts))
+    return ", ".join(parts)
 
 
 def _cost(records: Sequence[Record]) -> str:

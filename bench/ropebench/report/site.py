@@ -178,7 +178,7 @@ def _about(block: Block, row: Row, records: Mapping[str, Record]) -> list[tuple[
         "task": f"{task['label']}, version {task['version']}, scorer {task['scorer']}",
         "corpus": ", ".join(str(corpus[key]) for key in ("label", "identity", "licence") if corpus.get(key)),
         "held fixed": ", ".join(map(str, held)),
-        "model": f"{record['model'].get('revision')}, {record['model']['dtype']}",
+        "model": ", ".join(str(record["model"][key]) for key in ("revision", "dtype") if record["model"].get(key)),
         "measured by": provenance.origin(record),
         "versions": versions,
         "on": f"{made.get('platform')}, {made.get('device')}, {record['created']}",
