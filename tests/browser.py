@@ -26,7 +26,8 @@ def found() -> str | None:
 class Browser:
     """One page. `errors` are what the console and the page complained of, `asked` the addresses it fetched."""
 
-    def __init__(self, program: str, seconds: float = 120) -> None:
+    def __init__(self, program: str, seconds: float = 60) -> None:
+        self.seconds = seconds  # that one command may take
         self.deadline = time.monotonic() + seconds
         self.errors: list[str] = []
         self.asked: list[str] = []
@@ -71,7 +72,7 @@ class Browser:
 
     def __call__(self, method: str, **params: Any) -> Any:
         """One command; its result. Raises RuntimeError for one that fails, TimeoutError when the time is over."""
-        number = next(self._ids)
+        number, self.deadline = next(self._ids), time.monotonic() + self.seconds
         message = {"id": number, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session

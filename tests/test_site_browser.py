@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(params=SIZES)
-def at(request, browser, page) -> tuple[str, Browser]:
+def at(request, page, browser) -> tuple[str, Browser]:
     browser.errors.clear()
     browser.asked.clear()
     browser.open(page, *SIZES[request.param])
@@ -118,6 +118,7 @@ def test_filters_take_rows_sections_and_columns_away_and_bring_them_back(at):
     choose(browser, "method", "yarn×2")
     assert column(browser, 4) == ["yarn×2"]
     assert browser.js("document.querySelector('#count').textContent") == f"1 of {every} cells shown"
+    browser.middle("#count")
     keep(browser, f"{name}-filtered")
     choose(browser, "model", "smollm2-135m")
     browser.click("#filters button[type=reset]")

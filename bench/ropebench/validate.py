@@ -104,7 +104,7 @@ def _layout(record: Mapping[str, Any]) -> Iterable[str]:
     odd += ["outcome.status"] if record["outcome"]["status"] not in STATUSES else []
     odd += ["method.label"] if not isinstance(record["method"]["label"], str) else []
     whole = isinstance(task["metrics"], list) and task["metrics"] and all(
-        isinstance(one, dict) and {"name", "direction", "derived"} <= one.keys() for one in task["metrics"]
+        isinstance(one, dict) and {"name", "direction"} <= one.keys() for one in task["metrics"]
     )  # fmt: skip
     odd += [] if whole else ["task.metrics"]
     odd += ["outcome.metrics"] if not isinstance(record["outcome"]["metrics"], dict) else []
@@ -167,7 +167,7 @@ def _numbers(record: Json, rows: Sequence[Json], where: str) -> Iterable[Problem
     if digest([row["prompt_sha256"] for row in scored], 64) != task["samples_sha256"]:
         yield Problem(where, "samples_sha256 is not the hash of its rows' prompts")
     yield from (Problem(where, text) for text in _scores(task["metrics"], scored))
-    plain = [SimpleNamespace(name=m["name"], derived=m["derived"] and tuple(m["derived"])) for m in task["metrics"]]
+    plain = [SimpleNamespace(name=m["name"], derived=_derived(m)) for m in task["metrics"]]
     try:
         again = metrics_of(SimpleNamespace(metrics=plain), rows)
     except (KeyError, TypeError, ArithmeticError) as error:
@@ -181,8 +181,14 @@ def _numbers(record: Json, rows: Sequence[Json], where: str) -> Iterable[Problem
         yield Problem(where, f"its primary metric {outcome['primary']!r} is not among its metrics")
 
 
+def _derived(metric: Json) -> tuple[str, str] | None:
+    """How a metric comes of another; records made before the key was there have it for perplexity alone."""
+    found = metric.get("derived", ("exp", "nll") if metric["name"] == "perplexity" else None)
+    return (found[0], found[1]) if found else None
+
+
 def _scores(metrics: Sequence[Json], rows: Sequence[Json]) -> Iterable[str]:
-    known = {metric["name"]: metric for metric in metrics if not metric["derived"]}
+    known = {metric["name"]: metric for metric in metrics if not _derived(metric)}
     for row in rows:
         for name, value in row["scores"].items():
             metric = known.get(name)
@@ -233,7 +239,7 @@ def coverage(records: Sequence[Json], stored: Sequence[Json]) -> list[Problem]:
     def setting(record: Json) -> tuple[Any, ...]:
         return (record["model"]["id"], record["task"]["label"], record["condition"]["seed"])
 
-    everything = [*stored, *records]
+    everything = list({record["cell_id"]: record for record in [*records, *stored]}.values())
     for key in sorted({setting(record) for record in records}, key=str):
         where = f"{key[0]} {key[1]} seed {key[2]}"
         here = [record for record in everything if setting(record) == key]
