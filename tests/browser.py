@@ -55,6 +55,7 @@ class Browser:
         self._session = self("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self(f"{domain}.enable")
+        self("Emulation.setFocusEmulationEnabled", enabled=True)  # no window system gives the page its focus
 
     def __enter__(self) -> Browser:
         return self
@@ -148,8 +149,7 @@ class Browser:
 
     def tap(self, selector: str) -> None:
         x, y = self.middle(selector)
-        self("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
-        self("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self("Input.synthesizeTapGesture", x=x, y=y)
 
     def key(self, name: str) -> None:
         for kind in ("rawKeyDown", "keyUp"):

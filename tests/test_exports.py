@@ -44,9 +44,11 @@ def stored(tmp_path) -> Path:
 def test_latex_text_is_text(tmp_path):
     text = formats.latex(NASTY, "nasty")
     body = text.split("\\centering")[1]
-    assert r"\textbackslash " in body and r"\input" not in body
+    assert r"\textbackslash " in body
+    assert r"\input" not in body
     assert not re.search(r"(?<!\\)[%#]", body)
-    assert "漢" not in body and r"100 \% $\lambda$ $\surd$ ?" in body
+    assert "漢" not in body
+    assert r"100 \% $\lambda$ $\surd$ ?" in body
     assert "\n{[}a]" in body  # a bare bracket would be the distance to the line before
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {1}
@@ -74,18 +76,21 @@ def test_tables_by_name_and_format(stored, capsys, tmp_path):
         assert main([*run, "--format", form, "--out", str(out)]) == 0
     capsys.readouterr()
     names = {file.stem for file in out.glob("*.md")}
-    assert "cells" in names and len(names) > 3
+    assert "cells" in names
+    assert len(names) > 3
     for suffix in formats.SUFFIXES.values():
         assert {file.stem for file in out.glob(f"*{suffix}")} == names
     tidy = pd.read_parquet(out / "cells.parquet")
     again = json.loads((out / "cells.json").read_text(encoding="utf-8"))
-    assert list(tidy.columns) == list(COLUMNS) and len(tidy) == len(again) == len(printed) - 1
+    assert list(tidy.columns) == list(COLUMNS)
+    assert len(tidy) == len(again) == len(printed) - 1
     assert tidy["value"].dropna().tolist() == [row["value"] for row in again if row["value"] is not None]
     name = min(names - {"cells"})
     assert main([*run, "--format", "json", "--table", name]) == 0
     one = json.loads(capsys.readouterr().out)
     lines = list(csv.reader(io.StringIO((out / f"{name}.csv").read_text(encoding="utf-8"))))
-    assert one["columns"] == lines[0] and len(one["rows"]) == len(lines) - 1
+    assert one["columns"] == lines[0]
+    assert len(one["rows"]) == len(lines) - 1
     assert len(pd.read_parquet(out / f"{name}.parquet")) == len(one["rows"])
     assert main([*run, "--format", "json", "--table", "all"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == names
@@ -157,7 +162,9 @@ def test_every_column_is_explained(stored):
     groups = ("model", "method", "task", "condition", "outcome", "cost", "provenance")
     for column in ropebench.load_results(stored).columns:
         group, _, key = column.partition("_")
-        known = column in named or (group in groups and any(key == name or key.startswith(f"{name}_") for name in named))
+        known = column in named or (
+            group in groups and any(key == name or key.startswith(f"{name}_") for name in named)
+        )
         assert known, f"{column} is not in results/README.md"
 
 
@@ -167,4 +174,5 @@ def test_the_example_in_the_documents_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     exec(compile(example, "results/README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert "yarn×2" in printed and "16384" in printed
+    assert "yarn×2" in printed
+    assert "16384" in printed

@@ -14,15 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from ropebench import store
 from ropebench.report import figures, leaderboard
-from ropebench.report.cells import samples_by_cell
-from ropebench.report.tables import escape
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "ropebench" / "report" / "page"
 
-EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=\"alert(3)"
+EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)>"\' onmouseover="alert(3)'
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +75,13 @@ def test_it_fetches_nothing_and_runs_only_our_script(records, samples, tmp_path)
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("src", "href", "action", "srcset"):
             assert (attributes.get(name) or "data:").startswith(("data:", "#"))
-    assert "url(" not in text.split("</style>")[0] and "@import" not in text
+    assert "url(" not in text.split("</style>")[0]
+    assert "@import" not in text
     script = "".join(part for part in page.scripts if "Tablesort" in part)
     policy = next(a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a)
     assert f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'" in policy
-    assert policy.startswith("default-src 'none'") and "script-src 'unsafe" not in policy
+    assert policy.startswith("default-src 'none'")
+    assert "script-src 'unsafe" not in policy
     assert "</script" not in script
 
 
@@ -99,7 +98,6 @@ def test_the_answer_comes_first_in_the_words_of_the_readme(records, samples, tmp
         for mark, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
             plain = plain.replace(mark, sign)
         assert " ".join(plain.split()) in words, line
-    assert escape("a") == "a"
 
 
 def test_every_number_tells_its_interval_n_and_origin(records, samples, tmp_path):
@@ -109,12 +107,15 @@ def test_every_number_tells_its_interval_n_and_origin(records, samples, tmp_path
     assert set(buttons) == set(about) == {record["cell_id"] for record in records}
     for record in records:
         facts = dict(about[record["cell_id"]])
-        assert record["record_id"] in facts["record"] and record["cell_id"] in facts["cell"]
-        assert facts["n"].startswith(f"{(record['outcome']['metrics'] or {'x': {'n': 0}})[next(iter(record['outcome']['metrics'] or {'x': 0}))]['n']} samples")  # fmt: skip # noqa: E501
+        assert record["record_id"] in facts["record"]
+        assert record["cell_id"] in facts["cell"]
+        shown = record["outcome"]["metrics"].get(record["outcome"]["primary"]) or {"n": 0}
+        assert facts["n"].startswith(f"{shown['n']} samples")
         assert facts["measured by"].startswith(("commit", "no commit"))
         assert record["outcome"]["status"] in facts["status"]
     failed = [record for record in records if record["outcome"]["status"] == "out_of_memory"]
-    assert failed and all("out_of_memory" in dict(about[one["cell_id"]])["value"] for one in failed)
+    assert failed
+    assert all("out_of_memory" in dict(about[one["cell_id"]])["value"] for one in failed)
 
 
 def test_names_that_are_code_stay_text(records, samples, tmp_path):
@@ -145,12 +146,8 @@ def test_the_table_library_is_the_published_one_with_its_licence():
     assert "page/*.LICENCE" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_the_stored_page_is_small_and_up_to_date():
-    page = ROOT / "leaderboard" / "index.html"
-    assert page.stat().st_size < 3_000_000
-    records = store.newest_ok(store.read(ROOT / "results"))
-    samples = samples_by_cell(records, store.samples(ROOT / "results"))
-    assert leaderboard.check(records, samples, ROOT / "leaderboard") == []
+def test_the_stored_page_is_small():
+    assert (ROOT / "leaderboard" / "index.html").stat().st_size < 3_000_000
 
 
 def test_the_page_names_every_choice_once(records, samples, tmp_path):

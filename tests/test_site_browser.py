@@ -140,9 +140,14 @@ def test_a_number_tells_its_interval_n_and_origin(at):
         browser.point(button)
     text = browser.js(SHOWN)
     assert [word for word in wanted if word not in text] == []
-    box = browser.js("(r => [r.left, r.top, r.right, r.bottom])(document.querySelector('#tip').getBoundingClientRect())")
+    box = browser.js(
+        "(r => [r.left, r.top, r.right, r.bottom])(document.querySelector('#tip').getBoundingClientRect())"
+    )
     width, height = SIZES[name]
-    assert box[0] >= 0 and box[1] >= 0 and box[2] <= width and box[3] <= height
+    assert box[0] >= 0
+    assert box[1] >= 0
+    assert box[2] <= width
+    assert box[3] <= height
     keep(browser, f"{name}-details")
     browser.key("Escape")
     assert browser.js(SHOWN) == ""
@@ -150,7 +155,9 @@ def test_a_number_tells_its_interval_n_and_origin(at):
     browser.js("document.querySelector('section[data-task] button.v').focus({focusVisible: true})")
     first = browser.js(SHOWN)
     browser.key("Tab")
-    assert first and browser.js(SHOWN) and browser.js(SHOWN) != first
+    assert first
+    assert browser.js(SHOWN)
+    assert browser.js(SHOWN) != first
     assert browser.errors == []
 
 
@@ -168,7 +175,7 @@ def test_it_can_be_read_in_the_dark_and_on_paper(browser, page, tmp_path):
     browser("Emulation.setEmulatedMedia", media="")
 
 
-EVIL = "</script><script>window.broken=1</script><img src=x onerror=window.broken=2>\"' onmouseover=\"window.broken=3"
+EVIL = '</script><script>window.broken=1</script><img src=x onerror=window.broken=2>"\' onmouseover="window.broken=3'
 
 
 def test_names_that_are_code_do_nothing(browser, records, samples, tmp_path):
