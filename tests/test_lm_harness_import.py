@@ -1,5 +1,5 @@
-"""lm-eval's result files come in as what they are. tests/data/lm_eval was written by lm-eval 0.4.13 with its dummy model
-over six made-up sums (`--log_samples`); paths and the description of the machine are taken out."""
+"""lm-eval's result files come in as what they are. tests/data/lm_eval was written by lm-eval 0.4.13 with its dummy
+model over six made-up sums (`--log_samples`); paths and the description of the machine are taken out."""
 
 from __future__ import annotations
 

@@ -52,9 +52,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     report.add_argument("--model", help="this model only")
     report.add_argument("--out", metavar="DIR", help="write report.md, report.csv and the plots there")
     formats = ("latex", "markdown", "csv", "json", "parquet")
-    report.add_argument(
-        "--format", choices=formats, help="the tables alone, so: printed, or with --out a file for each"
-    )
+    report.add_argument("--format", choices=formats, help="the tables alone: printed, or with --out a file for each")
     named = "with --format: one table by name (cells: a row per cell, all columns), or all"
     report.add_argument("--table", metavar="NAME", help=named)
     _json(report)

@@ -175,9 +175,7 @@ def offered(word: str | Path) -> Offered:
     one too: a file that is handed on is whole."""
     path = Path(str(word).replace(SAMPLES, ".jsonl"))
     if path.suffix != ".jsonl" or not path.is_file():
-        raise UsageError(
-            f"{str(word)!r}: no results file; name the .jsonl of a run (its .samples.jsonl lies beside it)"
-        )
+        raise UsageError(f"{str(word)!r}: no results file; name a run's .jsonl (its .samples.jsonl lies beside it)")
 
     def refuse(torn: str) -> None:
         raise UsageError(f"{torn}; a file that is handed on must be whole")

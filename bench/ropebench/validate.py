@@ -212,7 +212,10 @@ def _agree(one: Json | None, two: Json | None) -> bool:
         return False
     for key in ("value", "stderr"):
         a, b = one[key], two.get(key)
-        if (a is None) != (b is None) or (a is not None and not math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)):
+        if a is None or b is None:
+            if a is not b:
+                return False
+        elif not math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12):
             return False
     return True
 

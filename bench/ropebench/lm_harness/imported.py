@@ -137,7 +137,9 @@ def _scores(
     whole: Json, task: str, keys: Sequence[str], rows: list[Json] | None, at: int | None
 ) -> tuple[Scores, list[str]]:
     """A task's metrics with their values per sample; and, in words, those that are no mean over the samples."""
-    results, left, found = whole["results"][task], [], {}
+    results = whole["results"][task]
+    left: list[str] = []
+    found: Scores = {}
     filters = {key.partition(",")[2] for key in keys}
     n = _whole((whole.get("n-samples", {}).get(task) or {}).get("effective")) or 0
     for key in sorted(keys):

@@ -118,7 +118,7 @@ def _picture(one: figures.Planned, folder: Path) -> dict[str, str]:
 
 def _grid(found: Table, block: Block | None = None, values: bool = False) -> dict[str, Any]:
     """A table as the template takes it: columns know their length, cells their number; `values`: a cell is a record."""
-    columns = []
+    columns: list[dict[str, Any]] = []
     for place, text in enumerate(found.columns):
         length = int(at.group(1)) if block is not None and (at := _LENGTH.match(text)) else None
         filled = [row[place] for row in found.rows if row[place]]
