@@ -41,11 +41,12 @@ class Board:
     records: Mapping[str, Record]
 
     def plots_of(self, block: Block) -> list[figures.Planned]:
-        """The plots of one block, those of its family left out."""
-        return [one for one in self.planned if one.block is block and one.family is None]
+        """The plots of one block, those of its family and model left out."""
+        return [one for one in self.planned if one.block is block and not one.of_model]
 
     def family_plots(self, blocks: Sequence[Block]) -> list[figures.Planned]:
-        return [one for one in self.planned if one.family is not None and any(one.block is b for b in blocks)]
+        """The plots of a model's families of tasks, and of its frequencies."""
+        return [one for one in self.planned if one.of_model and any(one.block is b for b in blocks)]
 
 
 def page(board: Board, folder: Path) -> str:
