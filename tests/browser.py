@@ -129,6 +129,13 @@ class Browser:
             raise RuntimeError(json.dumps(got["exceptionDetails"])[:800])
         return got["result"].get("value")
 
+    def wait(self, code: str, seconds: float = 5) -> Any:
+        """The value of an expression once it is true, or its last one: a tap's click comes a moment later."""
+        until = time.monotonic() + seconds
+        while not (value := self.js(code)) and time.monotonic() < until:
+            time.sleep(0.05)
+        return value
+
     def middle(self, selector: str) -> tuple[float, float]:
         """Where an element is, scrolled into sight."""
         self.js(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
@@ -149,7 +156,8 @@ class Browser:
 
     def tap(self, selector: str) -> None:
         x, y = self.middle(selector)
-        self("Input.synthesizeTapGesture", x=x, y=y)
+        self("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def key(self, name: str) -> None:
         for kind in ("rawKeyDown", "keyUp"):

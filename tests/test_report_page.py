@@ -137,7 +137,7 @@ def test_position_curve_is_weighted_by_tokens(samples):
 def test_plots_are_written_and_the_same_twice(records, samples, tmp_path):
     planned = figures.plan(blocks(cell_rows(records, samples)), samples, by_cell(records))
     assert [one.kind for one in planned] == [
-        "value", "difference", "position", "reach", "value", "reach", "depth", "depth_difference",
+        "frequencies", "value", "difference", "position", "reach", "value", "reach", "depth", "depth_difference",
     ]  # fmt: skip
     first, second = (
         [path for one in planned for path in figures.draw(one, samples, tmp_path / folder)] for folder in ("a", "b")
@@ -183,7 +183,12 @@ def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_pat
 
     pick(records, "proofpile", "none", 1024)["outcome"]["metrics"]["perplexity"]["value"] = 9.0
     paths[3].unlink()
-    assert leaderboard.check(records, samples, tmp_path) == ["README.md", "leaderboard.csv", "index.html", paths[3].name]
+    assert leaderboard.check(records, samples, tmp_path) == [
+        "README.md",
+        "leaderboard.csv",
+        "index.html",
+        paths[3].name,
+    ]
 
 
 def test_leaderboard_needs_records(tmp_path):

@@ -138,7 +138,7 @@ def test_a_number_tells_its_interval_n_and_origin(at):
         browser.tap(button)
     else:
         browser.point(button)
-    text = browser.js(SHOWN)
+    text = browser.wait(SHOWN)
     assert [word for word in wanted if word not in text] == []
     box = browser.js(
         "(r => [r.left, r.top, r.right, r.bottom])(document.querySelector('#tip').getBoundingClientRect())"

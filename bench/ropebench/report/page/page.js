@@ -42,7 +42,11 @@
     button.setAttribute("aria-describedby", "tip");
     tip.replaceChildren(list);
     tip.hidden = false;
+    place(button);
+  }
+  function place(button) {
     const at = button.getBoundingClientRect();
+    tip.classList.toggle("up", at.top > innerHeight / 2); // on a phone: the half that the number is not in
     const below = at.bottom + 6 + tip.offsetHeight <= innerHeight;
     tip.style.top = Math.max(4, below ? at.bottom + 6 : at.top - 6 - tip.offsetHeight) + "px";
     tip.style.left = Math.max(4, Math.min(at.left, innerWidth - tip.offsetWidth - 8)) + "px";
@@ -54,13 +58,20 @@
     shownFor = null;
   }
   const of = (event) => event.target.closest && event.target.closest("button.v");
-  document.addEventListener("mouseover", (event) => { if (of(event) && !kept) show(of(event)); });
-  document.addEventListener("mouseout", (event) => { if (of(event) && !kept) hide(); });
-  document.addEventListener("focusin", (event) => { if (of(event) && kept !== of(event)) { kept = null; show(of(event)); } });
+  // A finger does not hover, and its focus comes before its click: only the click counts.
+  const mouse = (event) => event.pointerType === "mouse" && of(event);
+  document.addEventListener("pointerover", (event) => { if (mouse(event) && !kept) show(of(event)); });
+  // A pointer that leaves one number does not take away what the keyboard is at.
+  const left = (button) => button && !kept && button === shownFor && button !== document.activeElement;
+  document.addEventListener("pointerout", (event) => { if (mouse(event) && left(of(event))) hide(); });
+  document.addEventListener("focusin", (event) => {
+    if (of(event) && kept !== of(event) && of(event).matches(":focus-visible")) { kept = null; show(of(event)); }
+  });
   document.addEventListener("focusout", (event) => { if (of(event) && !kept) hide(); });
   document.addEventListener("click", (event) => {
     const button = of(event);
     if (button && kept !== button) { show(button); kept = button; } else if (!tip.contains(event.target)) hide();
   });
+  document.addEventListener("scroll", () => { if (shownFor) place(shownFor); }, true);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 })();
