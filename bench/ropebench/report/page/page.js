@@ -53,6 +53,7 @@
   }
   function hide() {
     tip.hidden = true;
+    tip.classList.remove("kept");
     kept = null;
     if (shownFor) shownFor.removeAttribute("aria-describedby");
     shownFor = null;
@@ -70,7 +71,7 @@
   document.addEventListener("focusout", (event) => { if (of(event) && !kept) hide(); });
   document.addEventListener("click", (event) => {
     const button = of(event);
-    if (button && kept !== button) { show(button); kept = button; } else if (!tip.contains(event.target)) hide();
+    if (button && kept !== button) { show(button); kept = button; tip.classList.add("kept"); } else if (!tip.contains(event.target)) hide();
   });
   document.addEventListener("scroll", () => { if (shownFor) place(shownFor); }, true);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
