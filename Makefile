@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow check format bench bench-gpu clean
+.PHONY: help setup demo test test-slow site-check check format bench bench-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
@@ -36,10 +36,13 @@ demo: .venv/.model  ## compare methods on a small real model; tables and plots i
 	@echo "Records: demo/results    Tables and plots: demo/report"
 
 test: .venv/.ready  ## the fast tests
-	@$(PY) -m pytest -m "not slow and not gpu"
+	@$(PY) -m pytest -m "not slow and not gpu and not site"
 
 test-slow: .venv/.model  ## the tests that take longer or need the small model
-	@$(PY) -m pytest -m "slow and not gpu"
+	@$(PY) -m pytest -m "slow and not gpu and not site"
+
+site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
+	@$(PY) -m pytest -m site -rs tests/test_site_browser.py
 
 check: .venv/.ready  ## ruff and mypy
 	@$(PY) -m ruff check .

@@ -137,7 +137,7 @@ def test_position_curve_is_weighted_by_tokens(samples):
 def test_plots_are_written_and_the_same_twice(records, samples, tmp_path):
     planned = figures.plan(blocks(cell_rows(records, samples)), samples, by_cell(records))
     assert [one.kind for one in planned] == [
-        "value", "difference", "position", "reach", "value", "reach", "depth", "depth_difference",
+        "frequencies", "value", "difference", "position", "reach", "value", "reach", "depth", "depth_difference",
     ]  # fmt: skip
     first, second = (
         [path for one in planned for path in figures.draw(one, samples, tmp_path / folder)] for folder in ("a", "b")
@@ -160,7 +160,7 @@ def test_frequencies_plot(tmp_path):
 
 
 def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_path):
-    assert leaderboard.check(records, samples, tmp_path)[:2] == ["README.md", "leaderboard.csv"]
+    assert leaderboard.check(records, samples, tmp_path)[:3] == ["README.md", "leaderboard.csv", "index.html"]
     paths = leaderboard.build(records, samples, tmp_path)
     assert leaderboard.check(records, samples, tmp_path) == []
     assert leaderboard.check(list(reversed(records)), samples, tmp_path) == []
@@ -176,14 +176,19 @@ def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_pat
         "1 of 15 cells failed",
         "8 documents of one corpus, seed 0",
         "licence CC0-1.0",
-        "`ffffffffffff`: 15 cells",
+        "commit ffffffffffff: 15 cells",
         "ropebench run --model fixture-model",
     ):
         assert said in text, said
 
     pick(records, "proofpile", "none", 1024)["outcome"]["metrics"]["perplexity"]["value"] = 9.0
-    paths[2].unlink()
-    assert leaderboard.check(records, samples, tmp_path) == ["README.md", "leaderboard.csv", paths[2].name]
+    paths[3].unlink()
+    assert leaderboard.check(records, samples, tmp_path) == [
+        "README.md",
+        "leaderboard.csv",
+        "index.html",
+        paths[3].name,
+    ]
 
 
 def test_leaderboard_needs_records(tmp_path):

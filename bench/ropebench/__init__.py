@@ -4,6 +4,8 @@ Importing the package loads nothing heavy. The names a plug-in needs are looked 
 
     from ropebench import Frequencies, Method          # a way of extending the window
     from ropebench import Example, Metric, Output, Task, Window   # a way of measuring it
+
+and `ropebench.load_results("results")` gives what is stored as a pandas DataFrame.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ropebench.errors import UsageError
     from ropebench.geometry import Frequencies
     from ropebench.methods import Method
+    from ropebench.report.loading import load_results
     from ropebench.task import Example, Metric, Output, Task, Window
 
 __version__ = "0.1.0"
@@ -29,6 +32,7 @@ __all__ = [
     "UsageError",
     "Window",
     "__version__",
+    "load_results",
 ]
 
 _HOMES = {
@@ -40,6 +44,7 @@ _HOMES = {
     "Task": "task",
     "UsageError": "errors",
     "Window": "task",
+    "load_results": "report.loading",
 }
 
 

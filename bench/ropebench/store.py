@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -159,6 +159,56 @@ def _whole(value: Json, sample: bool) -> bool:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not a number in JSON")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A results file from elsewhere with the sample rows beside it: its lines, and both files' bytes by name."""
+
+    records: list[Json]
+    rows: list[Json]
+    files: dict[str, bytes]
+
+
+def offered(word: str | Path) -> Offered:
+    """A file NAME.jsonl and NAME.samples.jsonl beside it. Raises UsageError for a line that cannot be read, the last
+    one too: a file that is handed on is whole."""
+    path = Path(str(word).replace(SAMPLES, ".jsonl"))
+    if path.suffix != ".jsonl" or not path.is_file():
+        raise UsageError(f"{str(word)!r}: no results file; name a run's .jsonl (its .samples.jsonl lies beside it)")
+
+    def refuse(torn: str) -> None:
+        raise UsageError(f"{torn}; a file that is handed on must be whole")
+
+    beside = path.with_name(path.stem + SAMPLES)
+    both = [one for one in (path, beside) if one.is_file()]
+    rows = list(_lines(beside, refuse)) if beside in both else []
+    return Offered(list(_lines(path, refuse)), rows, {one.name: one.read_bytes() for one in both})
+
+
+def every_sample(folder: str | Path, cells: set[str]) -> list[Json]:
+    """All stored rows of some cells, of whichever series."""
+    found = (row for file in _files(folder, samples=True) for row in _lines(file, lambda _: None))
+    return [row for row in found if row["cell_id"] in cells]
+
+
+def adopt(folder: str | Path, files: Mapping[str, bytes]) -> list[str]:
+    """Put files into a results folder and return the names of those that were not there yet. Raises UsageError where
+    one of that name holds something else: nothing is overwritten, and then nothing is written."""
+    folder = Path(folder)
+    there = {name: (folder / name).read_bytes() for name in files if (folder / name).exists()}
+    other = [name for name, data in there.items() if data != files[name]]
+    if other:
+        raise UsageError(f"{', '.join(other)}: the results folder has another file of that name; rename one of them")
+    new = [name for name in files if name not in there]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in reversed(new):  # sample rows first, so that no record stands without them
+            with (folder / name).open("xb") as file:
+                file.write(files[name])
+    except OSError as error:
+        raise UsageError(f"results folder {str(folder)!r} cannot be written: {error.strerror}") from None
+    return new
 
 
 @dataclass

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import measuring, reading, reproducing
+from ropebench.cli import measuring, reading, reproducing, sharing
 from ropebench.errors import UsageError
 
 
@@ -43,6 +43,7 @@ COMMANDS = {
     "list": reading.listing,
     "report": reading.report,
     "leaderboard": reading.leaderboard,
+    "import": sharing.bring_in,
     "show": reading.show,
     "lm-eval": measuring.lm_eval,
     "lens": measuring.lens,

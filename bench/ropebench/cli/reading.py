@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ropebench.cli.output import folder_named, quietly, stored_in
+from ropebench.cli.sharing import add, export
 from ropebench.errors import UsageError, unknown
 
 
@@ -18,6 +19,10 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report.paired import by_cell
     from ropebench.report.sections import family_tables, tables_of
 
+    if options.table and not options.format:
+        raise UsageError(f"--table {options.table}: goes with --format latex, markdown, csv, json or parquet")
+    if options.json and options.format:
+        raise UsageError("--json and --format contradict each other: give one")
     records, samples = stored_in(options.results)
     models = {record["model"]["id"] for record in records}
     if options.model is not None:
@@ -39,6 +44,8 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     blocks = cells.blocks(rows)
     shown = [table for block in blocks for table in tables_of(block, samples, known)] + family_tables(blocks)
     shown += against.beside_tables(beside) if beside else []
+    if options.format:
+        return export(options, shown, rows)
     if options.json:
         print(tables.as_json(rows), end="")
     else:
@@ -59,6 +66,10 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
 def leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import leaderboard
 
+    if options.add:
+        refused = add(options)
+        if refused or options.check:
+            return refused
     records, samples = stored_in(options.results)
     if options.check:
         stale = leaderboard.check(records, samples, Path(options.out))

@@ -16,9 +16,9 @@ import numpy as np
 from lm_eval.api import metrics as lm_eval_metrics
 from lm_eval.api.registry import get_aggregation, get_metric_aggregation, is_higher_better
 
+from ropebench.lm_harness.imported import SHARES
 from ropebench.task import Metric
 
-_SHARES = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")  # 0 or 1 per sample
 _CHANCE = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info")
 
 
@@ -64,7 +64,7 @@ def _measure(
         nll = label.replace("perplexity", "nll") if "perplexity" in label else f"{label}_nll"
         shown = Metric(label, "lower", 1.0, None, None, "per answer", derived=("exp", nll))
         return Measure(key, filter_name, Metric(nll, "lower", 0.0, None, None, "nats per answer"), value, shown)
-    share = key in _SHARES or label.split(",")[0] == "score"
+    share = key in SHARES or label.split(",")[0] == "score"
     low, high = (0.0, 1.0) if share else (None, None)
     return Measure(key, filter_name, Metric(label, direction, low, high, chance if key in _CHANCE else None), value)
 

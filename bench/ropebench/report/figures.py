@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ropebench.record import digest
 from ropebench.report.cells import Block, Record, Samples
 from ropebench.report.paired import baseline_differences, compared_metric
 from ropebench.report.ruler_summary import Family, families
+from ropebench.report.style import order
 from ropebench.stats import MIN_CLUSTERS
 
 
@@ -18,7 +21,8 @@ from ropebench.stats import MIN_CLUSTERS
 class Planned:
     """A plot to be made. `stem` is its file name without suffix; `family` is set where it shows several blocks.
 
-    `kind`: value, difference, position, reach (cost against reach), depth, depth_difference, or ruler.
+    `kind`: value, difference, position, reach (cost against reach), depth, depth_difference, ruler, or frequencies,
+    which shows all methods of a model and has their `tables` (see `plots.plot_frequencies`).
     """
 
     kind: str
@@ -27,11 +31,17 @@ class Planned:
     stem: str
     title: str
     family: Family | None = None
+    tables: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def of_model(self) -> bool:
+        """Whether it is about a model or a family of tasks, and not about one block alone."""
+        return self.family is not None or self.kind == "frequencies"
 
 
 def plan(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> list[Planned]:
     """Plots in reading order; `records` by cell_id. A kind of plot for which a block has no data is left out."""
-    found: list[Planned] = []
+    found: list[Planned] = _frequencies(blocks, records)
     for family in families(blocks):
         name, model = family.label, family.first.first["model_id"]
         title = f"{model} · {name}: each task by context length"
@@ -71,6 +81,34 @@ def plan(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record
     ]
 
 
+def _frequencies(blocks: Sequence[Block], records: Mapping[str, Record]) -> list[Planned]:
+    """One plot per model of the tables that its methods set, as read back from it; nothing to draw for one alone."""
+    found = []
+    for model in dict.fromkeys(block.first["model_id"] for block in blocks):
+        members = [block for block in blocks if block.first["model_id"] == model]
+        tables: dict[str, Mapping[str, Any]] = {}
+        for row in (row for block in members for row in block.rows):
+            record = records[row["cell_id"]]
+            inv_freq, about = record["method"].get("inv_freq"), record["model"]
+            if inv_freq and about.get("theta") and not record["method"].get("length_dependent"):
+                tables.setdefault(row["label"], _table(row, inv_freq, about["theta"]))
+        if len(tables) > 1:
+            what = "what each method does to the rotary frequencies"
+            stem = _stem("frequencies", model)
+            ordered = sorted(tables.values(), key=lambda one: (*order(one["name"]), one["label"]))
+            found.append(Planned("frequencies", members[0], "", stem, f"{model} · {what}", None, tuple(ordered)))
+    return found
+
+
+def _table(row: Mapping[str, Any], inv_freq: Sequence[float], theta: float) -> Mapping[str, Any]:
+    """Wavelength of each pair in tokens, and λ_j: slowdown of pair j ÷ that of the pair before it."""
+    default = [theta ** (-place / len(inv_freq)) for place in range(len(inv_freq))]
+    slowdown = [plain / own for plain, own in zip(default, inv_freq, strict=True)]
+    radix = [slow / before for slow, before in zip(slowdown, [1.0, *slowdown], strict=False)]
+    wavelength = [2 * math.pi / own for own in inv_freq]
+    return {"label": row["label"], "name": row["method_name"], "wavelength": wavelength, "lambda": radix}
+
+
 def _reaches(block: Block, differences: Mapping[tuple[str, int], object]) -> bool:
     """Whether there is a comparison on either side of the trained window."""
     lengths = {length for _, length in differences}
@@ -97,6 +135,8 @@ def draw(planned: Planned, samples: Samples, folder: Path) -> list[Path]:
         from ropebench.report.ruler_plot import ruler_by_task
 
         return ruler_by_task(planned.family, stem)
+    if planned.kind == "frequencies":
+        return plots.plot_frequencies(planned.tables, block.trained_length, stem)
     if planned.kind == "value":
         return plots.value_by_length(block, stem)
     if planned.kind == "position":
