@@ -16,6 +16,7 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import cells, figures, tables
     from ropebench.report.dissociation import with_dissociation
     from ropebench.report.paired import by_cell
+    from ropebench.report.pooling import pooled
     from ropebench.report.sections import family_tables, tables_of
 
     records, samples = stored_in(options.results)
@@ -24,6 +25,7 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
         if options.model not in models:
             raise unknown(f"model in {options.results}:", options.model, models)
         records = [record for record in records if record["model"]["id"] == options.model]
+    records, samples = pooled(records, samples)
     known = by_cell(records)
     rows = with_dissociation(cells.cell_rows(records, samples, metric=options.metric), samples, known)
     blocks = cells.blocks(rows)

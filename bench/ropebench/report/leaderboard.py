@@ -19,6 +19,7 @@ from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.dissociation import with_dissociation
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell
+from ropebench.report.pooling import pooled
 from ropebench.report.sections import family_tables, tables_of
 from ropebench.report.tables import as_csv, as_markdown, escape
 
@@ -31,7 +32,7 @@ def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Pa
     Raises UsageError when there are no records.
     """
     records = list(records)
-    texts, planned = _pages(records, samples)
+    texts, planned, samples = _pages(records, samples)
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in texts.items():
@@ -42,7 +43,7 @@ def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Pa
 
 def check(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[str]:
     """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
-    texts, planned = _pages(list(records), samples)
+    texts, planned, _ = _pages(list(records), samples)
     stale = [name for name, text in texts.items() if not _same(out_dir / name, text)]
     plots = [f"{one.stem}{suffix}" for one in planned for suffix in (".png", ".svg")]
     return stale + [name for name in plots if not (out_dir / name).is_file()]
@@ -52,9 +53,10 @@ def _same(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], list[figures.Planned]]:
+def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], list[figures.Planned], Samples]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
+    measured, (records, samples) = records, pooled(records, samples)
     cells = by_cell(records)
     rows = with_dissociation(cell_rows(records, samples), samples, cells)
     found = blocks(rows)
@@ -74,8 +76,8 @@ def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], lis
             parts.append(_results(block, samples, cells, own))
     parts.append("## What these numbers do and do not show\n")
     parts.append("".join(f"- {escape(line)}\n" for line in limits(found, samples, cells)))
-    parts.append(_provenance(records))
-    return {README: "\n".join(parts), CSV: as_csv(rows)}, planned
+    parts.append(_provenance(measured))
+    return {README: "\n".join(parts), CSV: as_csv(rows)}, planned, samples
 
 
 _OPENING = """# Leaderboard
