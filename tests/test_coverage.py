@@ -1,7 +1,7 @@
 """95 % intervals hold the truth as often as they say: by simulation, with and without clusters.
 
-The slow test asserts what is promised: 93–97 % with 50 and 500 clusters, at least 90 % with 10, on normal, lognormal and
-0/1 data. The fast ones see a wrong rule with fewer draws. Wilson's coverage of independent 0/1 data needs no draws.
+The slow test asserts what is promised: 93–97 % with 50 and 500 clusters, at least 90 % with 10, on normal, lognormal
+and 0/1 data. The fast ones see a wrong rule with fewer draws. Wilson's coverage of independent 0/1 data needs no draws.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ropebench.stats import BOOTSTRAP, FEW, LEVEL, MIN_CLUSTERS, TOO_SMALL, binary, from_stderr, grouped, stderr_of
+from ropebench.stats import FEW, LEVEL, MIN_CLUSTERS, TOO_SMALL, binary, from_stderr, grouped, stderr_of, widened
 
 MCNEMAR, SIGN_TEST, PERMUTATION = "mcnemar", "sign test", "permutation"
 BONETT, ADJUSTED = "bonett-price", "adjusted t"
@@ -97,13 +97,13 @@ def paired(
 
     permuted = k >= PERMUTED
     p = flip_signs(sums) if permuted else float(2 * t.sf(abs(value) / stderr, k - 1))
-    low, high, kind = around.low, around.high, "t"
     if k >= FEW and (yes_no or share):
         low, high, stderr = _adjusted(sums, counts, level)
-        kind = ADJUSTED
-    elif k >= FEW and (ends := bootstrap_t(sums, counts, level)) is not None:
-        (low, high), kind = ends, BOOTSTRAP
-    return replace(found, low=low, high=high, p=p, kind=PERMUTATION if permuted else "t", stderr=stderr, interval=kind)
+        around = replace(around, low=low, high=high, kind=ADJUSTED)
+    elif k >= FEW:
+        around = widened(around, bootstrap_t(sums, counts, level))
+    test = PERMUTATION if permuted else "t"
+    return replace(found, low=around.low, high=around.high, p=p, kind=test, stderr=stderr, interval=around.kind)
 
 
 def _adjusted(sums: Sequence[float], counts: Sequence[int], level: float) -> tuple[float, float, float]:

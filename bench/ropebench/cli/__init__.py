@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import measuring, reading
+from ropebench.cli import comparing, measuring, reading
 from ropebench.errors import UsageError
 
 
@@ -42,6 +42,7 @@ COMMANDS = {
     "list": reading.listing,
     "report": reading.report,
     "leaderboard": reading.leaderboard,
+    "compare": comparing.compare,
     "show": reading.show,
     "lm-eval": measuring.lm_eval,
     "lens": measuring.lens,

@@ -163,5 +163,5 @@ def paired_difference(
                 "of the same task, corpus, seed, length and tokenizer"
             )
         raise UsageError(f"nothing to compare: no sample has {metric!r} in both cells; run both on the same samples")
-    values = ([float(row["scores"][metric]) for row in side] for side in (ours, theirs))
-    return paired(*values, [cluster_of(row) for row in ours], level, share)
+    left, right = ([float(row["scores"][metric]) for row in side] for side in (ours, theirs))
+    return paired(left, right, [cluster_of(row) for row in ours], level, share)

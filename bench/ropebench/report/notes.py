@@ -85,8 +85,8 @@ def _params(text: str | None) -> str:
 _KINDS = {
     "t": "t over documents or haystacks",
     "exp t": "exp of the t interval of the mean NLL over documents",
-    "bootstrap-t": "bootstrap-t over documents, haystacks or samples",
-    "exp bootstrap-t": "exp of the bootstrap-t interval of the mean NLL over documents",
+    "bootstrap-t": "bootstrap-t over documents, haystacks or samples, no end inside that of t",
+    "exp bootstrap-t": "exp of the bootstrap-t interval of the mean NLL over documents, no end inside that of t",
     "wilson": "Wilson",
     "clustered wilson": "Wilson with the effective number of samples, from the spread between haystacks or samples",
 }

@@ -67,9 +67,10 @@ def paired_cells(one: Row | None, two: Row | None, samples: Samples, metric: str
     """One cell minus another over the samples both have; None where either is missing or failed, or none is shared."""
     if one is None or two is None or not one["outcome_status"] == two["outcome_status"] == "ok":
         return None
-    rows = [samples.get(row["cell_id"], ()) for row in (one, two)]
     try:
-        return paired_difference(*rows, metric, share=_share(one, metric))
+        return paired_difference(
+            samples.get(one["cell_id"], ()), samples.get(two["cell_id"], ()), metric, share=_share(one, metric)
+        )
     except UsageError:
         return None
 
@@ -193,7 +194,7 @@ _TESTS = {
 INTERVALS = {
     BONETT: "Bonett and Price for paired proportions",
     ADJUSTED: "t over haystacks or samples, adjusted by two made-up ones (half better, half worse)",
-    BOOTSTRAP: "bootstrap-t over documents, haystacks or samples",
+    BOOTSTRAP: "bootstrap-t over documents, haystacks or samples, no end inside that of t",
     "t": "t over documents or haystacks",
 }
 
@@ -210,7 +211,8 @@ def comparison_note(found: Mapping[tuple[str, int], Difference]) -> str:
     of_each = f" ({'; '.join(ends)})" if ends and ends != tests else ""
     return (
         f"paired on identical samples: {'; '.join(tests)}; brackets: 95 % interval of each difference by itself"
-        f"{of_each}; * told from 0 at the 5 % level after Holm's correction over the {count} comparisons of this table"
+        f"{of_each}; * told from 0 at the 5 % level after Holm's correction over the {count} "
+        f"comparison{'s'[: count > 1]} of this table"
     )
 
 

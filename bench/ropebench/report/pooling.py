@@ -13,8 +13,8 @@ from typing import Any
 
 from ropebench.record import canonical, digest
 
-Record = dict[str, Any]
-Samples = dict[str, list[dict[str, Any]]]
+Record = Mapping[str, Any]
+Samples = dict[str, list[Record]]
 
 _METHOD = ("name", "version", "code", "set_params", "params", "factor", "label")
 _TASK = ("name", "version", "code", "label", "scorer", "params", "corpus")
@@ -27,7 +27,8 @@ def pooled(records: Iterable[Record], samples: Mapping[str, Sequence[Any]]) -> t
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(_key(record), []).append(record)
-    found, rows = [], {}
+    found: list[Record] = []
+    rows: Samples = {}
     for members in groups.values():
         by_seed: dict[Any, list[Record]] = {}
         for record in members:

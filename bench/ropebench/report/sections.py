@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ropebench.report.cells import Block, Record, Samples
 from ropebench.report.dissociation import dissociation_table
+from ropebench.report.effective import effective_table
 from ropebench.report.paired import compared_metric, difference_table
 from ropebench.report.ruler_summary import families, family_table
 from ropebench.report.tables import Table, table
@@ -13,12 +14,14 @@ from ropebench.stats import MIN_CLUSTERS
 
 
 def tables_of(block: Block, samples: Samples, records: Mapping[str, Record]) -> list[Table]:
-    """The values of a block, then its differences to the baseline, then the dissociation where the task has both
+    """The values of a block, then its differences to the baseline, its effective lengths, then the
+    dissociation where the task has both
     metrics. Scores over too few haystacks have no table of differences: it would only look like evidence."""
     found = [table(block)]
     few = max(row["clusters"] for row in block.rows) < MIN_CLUSTERS
     differences = None if block.percent and few else difference_table(block, samples, compared_metric(block, records))
-    more = (differences, dissociation_table(block, samples, records))
+    far = effective_table(block, samples, records)
+    more = (differences, far, dissociation_table(block, samples, records))
     return [*found, *(one for one in more if one is not None)]
 
 
