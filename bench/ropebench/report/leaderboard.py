@@ -20,19 +20,21 @@ from ropebench.report.dissociation import with_dissociation
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell
 from ropebench.report.pooling import pooled
-from ropebench.report.sections import family_tables, tables_of
+from ropebench.report.repeats import disagreements
+from ropebench.report.sections import composite_tables, family_tables, tables_of
 from ropebench.report.tables import as_csv, as_markdown, escape
 
 README, CSV = "README.md", "leaderboard.csv"
 
 
-def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Path]:
-    """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell.
+def build(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[Path]:
+    """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell; `every`: all
+    that are stored, to see whether repeats agree.
 
     Raises UsageError when there are no records.
     """
     records = list(records)
-    texts, planned, samples = _pages(records, samples)
+    texts, planned, samples = _pages(records, samples, every)
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in texts.items():
@@ -41,9 +43,9 @@ def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Pa
     return written + [path for one in planned for path in figures.draw(one, samples, out_dir)]
 
 
-def check(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[str]:
+def check(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[str]:
     """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
-    texts, planned, _ = _pages(list(records), samples)
+    texts, planned, _ = _pages(list(records), samples, every)
     stale = [name for name, text in texts.items() if not _same(out_dir / name, text)]
     plots = [f"{one.stem}{suffix}" for one in planned for suffix in (".png", ".svg")]
     return stale + [name for name in plots if not (out_dir / name).is_file()]
@@ -53,7 +55,9 @@ def _same(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], list[figures.Planned], Samples]:
+def _pages(
+    records: list[Record], samples: Samples, every: Iterable[Record]
+) -> tuple[dict[str, str], list[figures.Planned], Samples]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
     measured, (records, samples) = records, pooled(records, samples)
@@ -75,7 +79,9 @@ def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], lis
             own = [one for one in planned if one.block is block and one.family is None]
             parts.append(_results(block, samples, cells, own))
     parts.append("## What these numbers do and do not show\n")
-    parts.append("".join(f"- {escape(line)}\n" for line in limits(found, samples, cells)))
+    apart, alike = disagreements(every)
+    said = [*apart, *limits(found, samples, cells), *alike]
+    parts.append("".join(f"- {escape(line)}\n" for line in said))
     parts.append(_provenance(measured))
     return {README: "\n".join(parts), CSV: as_csv(rows)}, planned, samples
 
@@ -103,7 +109,8 @@ def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict
         lines += [f"  {escape(line)}" for line in said[1:]]
     text = "\n".join(lines) + "\n"
     glance = summary.glance(alone, samples, cells)
-    return text if glance is None else f"{text}\n{as_markdown(glance, '####')}"
+    tables = [*([] if glance is None else [glance]), *composite_tables(members, samples)]
+    return "\n".join([text, *(as_markdown(one, "####") for one in tables)])
 
 
 def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
