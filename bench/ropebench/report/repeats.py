@@ -41,5 +41,5 @@ def disagreements(records: Iterable[Mapping[str, Any]]) -> tuple[list[str], list
 
 
 def _gap(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> float:
-    values = [(record["outcome"]["metrics"].get(name) or {}).get("value") for record in (one, other)]
-    return 0.0 if None in values else abs(values[0] - values[1])
+    a, b = ((record["outcome"]["metrics"].get(name) or {}).get("value") for record in (one, other))
+    return 0.0 if a is None or b is None else float(abs(a - b))
