@@ -50,9 +50,14 @@ def test_a_method_with_a_missing_cell_is_named_and_not_averaged():
     assert "a method without all cells has no composite" in table.notes
 
 
-def test_too_few_samples_have_a_value_and_no_rank():
-    table = composite_table(*measured(4, none=[1, 2], yarn=[4, 4]))
-    assert [row[1:3] for row in table.rows] == [("100.0 [n too small]", "?"), ("12.5 [n too small]", "?")]
+def test_tasks_with_too_few_samples_are_left_out_by_name():
+    few = [cell("task2", method, 1024, {"score": share(1, 4)}, metrics=choice(0.0)) for method in ("none", "yarn")]
+    found, samples = measured(none=[30, 30], yarn=[31, 30])
+    records, more = stored(*few)
+    found, samples = [*found, *blocks(cell_rows(records, more))], samples | more
+    assert composite(found, samples).tasks == ("task0", "task1")
+    assert "left out, uninformative or too few samples: task2" in composite_table(found, samples).notes
+    assert composite(*measured(4, none=[1, 2], yarn=[4, 4])) is None
 
 
 def test_one_task_is_no_composite():

@@ -2,8 +2,8 @@
 
 A score counts by how far it is above guessing: (score − chance) ÷ (1 − chance), so that tasks with different floors can
 be averaged; first over the lengths of a task, then over tasks. A method with a missing or failed cell has no composite,
-and it is said how many it has. Tasks that say nothing about the model are left out by name. Spread is taken between
-clusters within a task, and tasks are independent of each other.
+and it is said how many it has. Tasks that say nothing about the model, or have too few samples, are left out by name.
+Spread is taken between clusters within a task, and tasks are independent of each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Cell = tuple[Block, int]  # a block and a length
 class Composite:
     """Methods by their composite, best first. `value` has each one's with its interval, `against` the differences to
     the best after Holm's correction over all pairs, and `rank` 1 + how many are shown to be better. `lacking` says of
-    the others how many of the cells they have."""
+    the others how many of the cells they have; `out` are the tasks left out."""
 
     tasks: tuple[str, ...]
     cells: int
@@ -36,14 +36,20 @@ class Composite:
     rank: Mapping[str, int]
     pairs: int
     lacking: Mapping[str, int]
+    out: tuple[str, ...]
 
 
 def composite(blocks: Iterable[Block], samples: Samples) -> Composite | None:
     """Of the score blocks of one model. None with fewer than two tasks or two methods that have them all."""
+    scores = [block for block in blocks if block.percent and block.first["chance"] is not None]
     able = [
-        block for block in blocks if block.percent and block.first["chance"] is not None and not block.uninformative
+        block
+        for block in scores
+        if not block.uninformative
+        and len(block.labels) > 1
+        and max(row["clusters"] for row in block.rows) >= MIN_CLUSTERS
     ]
-    able = [block for block in able if len(block.labels) > 1]
+    out = tuple(block.first["task_label"] for block in scores if not any(block is one for one in able))
     cells: list[Cell] = [(block, length) for block in able for length in block.lengths]
     labels = list(dict.fromkeys(label for block in able for label in block.labels))
     have = {label: sum(_value(cell, label) is not None for cell in cells) for label in labels}
@@ -65,7 +71,7 @@ def composite(blocks: Iterable[Block], samples: Samples) -> Composite | None:
     return Composite(
         tuple(block.first["task_label"] for block in able), len(cells), {label: value[label] for label in order},
         {label: tested[label, order[0]] for label in order[1:]}, rank, len(found),
-        {label: count for label, count in have.items() if label not in whole},
+        {label: count for label, count in have.items() if label not in whole}, out,
     )  # fmt: skip
 
 
@@ -138,6 +144,7 @@ def composite_table(blocks: Sequence[Block], samples: Samples) -> Table | None:
         f"brackets: 95 % t intervals over clusters within tasks; rank: 1 + the methods shown to be better (paired, 5 % "
         f"level after Holm's correction over {found.pairs} pairs), = shared, ? not tested: n too small; * told from "
         "the best",
+        *((f"left out, uninformative or too few samples: {', '.join(found.out)}",) if found.out else ()),
         *(("a method without all cells has no composite",) if found.lacking else ()),
     )
     title = f"{blocks[0].first['model_id']} · composite of {len(found.tasks)} tasks, % above chance"
