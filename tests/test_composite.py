@@ -32,9 +32,16 @@ def test_scores_count_from_chance():
 
 
 def test_the_interval_is_that_of_independent_tasks():
-    """Each task a share of 1/2 of 40: its mean has variance 0.25/39; the second counts double; squares add up."""
+    """Each task a share of 1/2 of 40 and two made-up samples half a point off: its mean has variance 10.5 ÷ 42²; the
+    second counts double; squares add up."""
     found = composite(*measured(none=[20, 20], yarn=[20, 20]))
-    assert found.value["none"].stderr == pytest.approx(((1 + 4) * 0.25 / 39) ** 0.5 / 2)
+    assert found.value["none"].stderr == pytest.approx(((1 + 4) * 10.5) ** 0.5 / 42 / 2)
+
+
+def test_ten_right_answers_of_ten_are_no_certainty():
+    value = composite(*measured(10, none=[10, 10], yarn=[10, 10])).value["none"]
+    assert value.low < 0.9
+    assert value.value == 1.0
 
 
 def test_methods_that_samples_do_not_tell_apart_share_a_rank():
