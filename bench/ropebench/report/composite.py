@@ -3,7 +3,7 @@
 A score counts by how far it is above guessing: (score − chance) ÷ (1 − chance), so that tasks with different floors can
 be averaged; first over the lengths of a task, then over tasks. A method with a missing or failed cell has no composite,
 and it is said how many it has. Tasks that say nothing about the model, or have too few samples, are left out by name.
-Spread is taken between clusters within a task, to which two made-up ones are added, and tasks are independent of each other.
+Spread is taken between clusters within a task, to which two made-up ones are added; tasks are independent of each other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _over(cells: Sequence[Cell], rows: Mapping[int, Any], label: str, other: str
         k = len(rest)
         fewest = min(fewest, k)
         value += mean / len(by_task)
-        # Two made-up clusters, half better and half worse, as in `comparison`: ten right answers of ten are no certainty.
+        # Two made-up clusters, half better and half worse, as in `comparison`: ten right of ten are no certainty.
         made_up = 2 * (0.5 / (1 - chance)) ** 2
         own = (k**2 * math.fsum(one * one for one in rest.values()) + made_up) / (k + 2) ** 2 / len(by_task) ** 2
         variance, square = variance + own, square + own**2 / max(k - 1, 1)
@@ -143,7 +143,8 @@ def composite_table(blocks: Sequence[Block], samples: Samples) -> Table | None:
     notes = (
         f"mean over {len(found.tasks)} tasks of (score − chance) ÷ (1 − chance), each first averaged over its lengths, "
         f"on the samples that all methods have: {', '.join(found.tasks)}",
-        f"brackets: 95 % t intervals over clusters within tasks (and two made-up ones in each); rank: 1 + the methods shown to be better (paired, 5 % "
+        f"brackets: 95 % t intervals over clusters within tasks (with two made-up ones in each); "
+        f"rank: 1 + the methods shown to be better (paired, 5 % "
         f"level after Holm's correction over {found.pairs} pairs), = shared, ? not tested: n too small; * told from "
         "the best",
         *((f"left out, uninformative or too few samples: {', '.join(found.out)}",) if found.out else ()),
