@@ -3,7 +3,7 @@
 A score counts by how far it is above guessing: (score − chance) ÷ (1 − chance), so that tasks with different floors can
 be averaged; first over the lengths of a task, then over tasks. A method with a missing or failed cell has no composite,
 and it is said how many it has. Tasks that say nothing about the model, or have too few samples, are left out by name.
-Spread is taken between clusters within a task, to which two made-up ones are added; tasks are independent of each other.
+Spread is taken between clusters within a task, with two made-up ones added; tasks are independent of each other.
 """
 
 from __future__ import annotations
