@@ -135,11 +135,11 @@ def test_every_likelihood_says_whether_a_bos_was_fed(records, samples, used, sai
 def test_settings_that_differ_make_tables_of_their_own(records, samples):
     again = copy.deepcopy(records)
     for record in again:
-        record["condition"]["seed"] = 1
-        record["cell_id"] += "-seed1"
+        record["condition"]["bos"] = "always"
+        record["cell_id"] += "-bos"
     found = blocks(cell_rows(records + again))
-    assert [one.qualifiers for one in found] == [("seed=0",), ("seed=1",)] * 2
-    assert tables.table(found[1]).title.endswith("(lower is better) · seed=1")
+    assert [one.qualifiers for one in found] == [("bos=always",), ("bos=auto",)] * 2
+    assert tables.table(found[1]).title.endswith("(lower is better) · bos=auto")
 
 
 def test_a_differing_task_parameter_names_itself(records):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from report_records import cell, share, stored
+from ropebench.comparison import Difference, paired
 from ropebench.report.cells import blocks, cell_rows
 from ropebench.report.dissociation import dissociation_table, dissociations, verdict, with_dissociation
 from ropebench.report.paired import by_cell
 from ropebench.report.tables import as_csv
-from ropebench.stats import Difference, paired
 
 N = 40
 CONTEXT = [2.0 + k / 20 for k in range(N)]  # nats per token of each sample's text under the baseline
@@ -81,7 +81,7 @@ def test_samples_that_could_not_show_a_gain_do_not_show_that_there_is_none(n):
 def test_correction_for_the_table_makes_no_dissociation():
     """A score that is higher by itself (p = 3 %), and not after the correction, leaves it undecided."""
     lower = Difference(-0.3, -0.4, -0.2, 1e-6, "t", 40, 40, adjusted=1e-5)
-    score = Difference(0.15, 0.0, 0.3, 0.03125, "sign test", 40, 40, adjusted=0.125)
+    score = Difference(0.15, 0.0, 0.3, 0.03125, "mcnemar", 40, 40, adjusted=0.125)
     assert verdict(lower, score, True) == "undecided"
     assert verdict(lower, replace(score, adjusted=0.04), True) == "no"
     assert verdict(lower, replace(score, p=0.3, adjusted=1.0), True) == "yes"
@@ -89,12 +89,12 @@ def test_correction_for_the_table_makes_no_dissociation():
     assert verdict(replace(lower, adjusted=0.06), replace(score, p=1.0, adjusted=1.0), True) == "undecided"
 
 
-def test_other_samples_are_not_compared():
+def test_other_samples_are_left_out():
     records, samples = measured(LOWER, 20)
     samples[records[2]["cell_id"]][7]["prompt_sha256"] = "another text"
-    assert found(records, samples) == {}
-    records, samples = measured(LOWER, 20)
-    records[2]["task"]["samples_sha256"] = "other"
+    assert {one.score.n for one in found(records, samples).values()} == {len(LOWER) - 1}
+    for row in samples[records[2]["cell_id"]]:
+        row["prompt_sha256"] = "another text"
     assert found(records, samples) == {}
 
 

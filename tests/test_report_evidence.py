@@ -9,6 +9,7 @@ import pytest
 
 from ropebench.errors import UsageError
 from ropebench.report.evidence import cell_interval, paired_difference
+from ropebench.stats import wilson
 
 
 def sample(index: int, value: float | None, cluster: str | None = None, prompt: str | None = None, metric: str = "nll"):
@@ -32,10 +33,11 @@ def test_cell_interval_uses_clusters_and_keeps_the_recorded_value():
     scores = [(0.2, "a"), (0.4, "a"), (0.9, "b"), (0.8, "c"), (0.1, "d"), (0.9, "e")]
     rows = [sample(i, value, cluster, metric="rouge") for i, (value, cluster) in enumerate(scores)]
     found = cell_interval(record("rouge", {"value": 0.55, "stderr": 0.14, "n": 6}), rows)
-    assert (found.value, found.n, found.clusters, found.kind) == (0.55, 6, 5, "t")
-    spread = 2.7764451 * math.sqrt(0.14 / 5)  # t(0.975, 4) × variance of 0.3 0.9 0.8 0.1 0.9 ÷ √5
-    assert found.low == pytest.approx(0.55 - spread, abs=1e-6)
-    assert found.high == 1.0  # a score cannot be above 1; the plain t interval would be
+    assert (found.value, found.n, found.clusters, found.kind) == (0.55, 6, 5, "clustered wilson")
+    # Sums less 0.55 a sample: −0.5 0.35 0.25 −0.45 0.35; squares 0.76; variance of the mean 0.76 · 5/4 ÷ 36.
+    effective = 0.55 * 0.45 / (0.76 * 5 / 4 / 36)
+    assert (found.low, found.high) == pytest.approx(wilson(0.55, effective, freedom=4))
+    assert found.high < 1.0  # where the plain t interval would end beyond it
 
 
 def test_cell_interval_without_sample_rows_recognises_zero_one_scores():
@@ -60,10 +62,11 @@ def test_a_likelihood_that_happens_to_be_0_or_1_is_no_proportion():
 def test_paired_difference_refuses_other_samples():
     a = [sample(0, 2.0), sample(1, 2.1)]
     b = [sample(0, 2.0), sample(1, 2.1, prompt="another text")]
-    with pytest.raises(UsageError, match="1 of 2 prompts differ"):
-        paired_difference(a, b)
+    assert paired_difference(a, b).n == 1
+    with pytest.raises(UsageError, match="not identical: none of 2 and 1 prompts is the same"):
+        paired_difference(a, b[1:])
     with pytest.raises(UsageError, match="nothing to compare"):
-        paired_difference(a, [sample(7, 2.0)])
+        paired_difference(a, [sample(0, None), sample(1, None)])
 
 
 def test_paired_difference_leaves_out_what_one_side_lacks():

@@ -89,15 +89,15 @@ def test_other_conditions_and_tasks_are_judged_by_their_own_baseline():
     other, more = probes(50, label="arithmetic/copy")
     again, rest = probes(50)
     for record in again:
-        record["condition"]["seed"] = 1
-        record["cell_id"] += " seed 1"
-    samples |= more | {f"{cell_id} seed 1": rows for cell_id, rows in rest.items()}
+        record["condition"]["bos"] = "always"
+        record["cell_id"] += " bos"
+    samples |= more | {f"{cell_id} bos": rows for cell_id, rows in rest.items()}
     rows = cell_rows([*records, *other, *again], samples)
-    found = {(row["task_label"], row["condition_seed"], row["informative"]) for row in rows}
+    found = {(row["task_label"], row["condition_bos"], row["informative"]) for row in rows}
     assert found == {
-        ("arithmetic/addition", 0, False),
-        ("arithmetic/copy", 0, True),
-        ("arithmetic/addition", 1, True),
+        ("arithmetic/addition", "auto", False),
+        ("arithmetic/copy", "auto", True),
+        ("arithmetic/addition", "always", True),
     }
 
 

@@ -15,7 +15,10 @@ from ropebench.report.paired import by_cell, difference_table, ranking
 
 def test_methods_that_saw_other_samples_are_flagged_and_not_ranked(records, samples):
     assert ranking(block(records, samples, "proofpile"), samples, "nll", 4096) is not None
-    pick(records, "proofpile", "yarn", 4096)["task"]["samples_sha256"] = "other"
+    other = pick(records, "proofpile", "yarn", 4096)
+    other["task"]["samples_sha256"] = "other"
+    for row in samples[other["cell_id"]]:
+        row["prompt_sha256"] += " other"
     found = block(records, samples, "proofpile")
     assert found.disagreeing() == [4096]
     assert (
@@ -24,6 +27,20 @@ def test_methods_that_saw_other_samples_are_flagged_and_not_ranked(records, samp
     assert ranking(found, samples, "nll", 4096) is None
     assert difference_table(found, samples, "nll").rows[1][3] == ""
     assert "at 2048 tokens" in summary.verdict(found, samples, by_cell(records))[0]
+
+
+def test_methods_with_more_samples_are_compared_on_those_in_common(records, samples):
+    """yarn has 8 documents, the others 6: values are over each one's own, ranks and differences over the 6."""
+    for method in ("none", "pi"):
+        less = pick(records, "proofpile", method, 4096)
+        less["task"]["samples_sha256"] = "the first six"
+        samples[less["cell_id"]] = samples[less["cell_id"]][:6]
+    found = block(records, samples, "proofpile")
+    assert found.common(4096) == 6
+    said = "at 4096 the methods have different samples (none, pi×2 ≠ yarn×2): each value is over its own; ranks are "
+    assert any(note.startswith(said + "over the 6 ") for note in tables.table(found).notes)
+    assert {one.n for one in ranking(found, samples, "nll", 4096).against.values()} == {6}
+    assert "*" in difference_table(found, samples, "nll").rows[1][3]
 
 
 def test_ranks_are_shared_where_the_paired_interval_holds_zero(records, samples):

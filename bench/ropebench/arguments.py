@@ -87,6 +87,20 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     bring.add_argument("--trained-length", metavar="TOKENS", help="the trained window, where --model is no alias")
     bring.add_argument("--length", metavar="TOKENS", help="longest input, where the file does not tell")
     _results(bring)
+    versus = command("compare", "two methods, models or runs on the samples that both have: differences, tests, power")
+    versus.add_argument(
+        "a", metavar="A", help="a method label (yarn×2, or yarnx2), model=NAME, a run id or results folder"
+    )
+    versus.add_argument("b", metavar="B", help="another of the same kind")
+    versus.add_argument("--task", metavar="T", help="this task only, by name or label")
+    versus.add_argument("--length", metavar="TOKENS", help="this length only")
+    versus.add_argument("--model", metavar="NAME", help="this model only")
+    versus.add_argument("--metric", metavar="M", help="another metric than each task's primary one")
+    versus.add_argument(
+        "--detect", type=float, metavar="D", help="also the n that would show a difference of D (points)"
+    )
+    _results(versus)
+    _json(versus)
     show = command("show", "one cell, or one of its samples: prompt head and tail, ids, output, score")
     show.add_argument("cell", help="cell id, or its first characters (see `ropebench report --json`)")
     show.add_argument("--sample", type=int, metavar="I", help="the sample's index")

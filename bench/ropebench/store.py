@@ -61,15 +61,23 @@ def read(folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> list
     return sorted(records, key=lambda record: str(record.get("created", "")))
 
 
-def samples(folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _LOG.warning) -> list[Json]:
-    """Sample rows of one cell (None: of all cells), one per (cell, index): the newest of the series that counts, which
-    is that of the cell's counting record, or, where there is no record yet, the newest."""
-    chosen = {r["cell_id"]: r.get("series") for r in newest_ok(read(folder, lambda _: None))}
+def sample_sets(
+    folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _LOG.warning
+) -> dict[str, dict[str | None, dict[int, Json]]]:
+    """Sample rows by cell, series and index (cell_id None: of all cells), the newest of each index."""
     found: dict[str, dict[str | None, dict[int, Json]]] = {}
     for file in _files(folder, samples=True):
         for row in _lines(file, warn):
             if cell_id is None or row["cell_id"] == cell_id:
                 found.setdefault(row["cell_id"], {}).setdefault(row.get("series"), {})[row["index"]] = row
+    return found
+
+
+def samples(folder: str | Path, cell_id: str | None = None, warn: Callable[[str], None] = _LOG.warning) -> list[Json]:
+    """Sample rows of one cell (None: of all cells), one per (cell, index): the newest of the series that counts, which
+    is that of the cell's counting record, or, where there is no record yet, the newest."""
+    chosen = {r["cell_id"]: r.get("series") for r in newest_ok(read(folder, lambda _: None))}
+    found = sample_sets(folder, cell_id, warn)
     kept = {cell: sets.get(chosen.get(cell, [*sets][-1]), {}) for cell, sets in found.items()}
     return [kept[cell][index] for cell in sorted(kept) for index in sorted(kept[cell])]
 

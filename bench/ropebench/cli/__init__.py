@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import measuring, reading, reproducing, sharing
+from ropebench.cli import comparing, measuring, reading, reproducing, sharing
 from ropebench.errors import UsageError
 
 
@@ -44,6 +44,7 @@ COMMANDS = {
     "report": reading.report,
     "leaderboard": reading.leaderboard,
     "import": sharing.bring_in,
+    "compare": comparing.compare,
     "show": reading.show,
     "lm-eval": measuring.lm_eval,
     "lens": measuring.lens,

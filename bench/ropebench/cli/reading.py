@@ -17,7 +17,10 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import cells, figures, tables
     from ropebench.report.dissociation import with_dissociation
     from ropebench.report.paired import by_cell
-    from ropebench.report.sections import family_tables, tables_of
+    from ropebench.report.pooling import pooled
+    from ropebench.report.repeats import disagreements
+    from ropebench.report.sections import composite_tables, family_tables, tables_of
+    from ropebench.store import read
 
     if options.table and not options.format:
         raise UsageError(f"--table {options.table}: goes with --format latex, markdown, csv, json or parquet")
@@ -39,10 +42,12 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
         if options.json:
             print(json.dumps(against.as_rows(beside), ensure_ascii=False))
             return 0
+    records, samples = pooled(records, samples)
     known = by_cell(records)
     rows = with_dissociation(cells.cell_rows(records, samples, metric=options.metric), samples, known)
     blocks = cells.blocks(rows)
     shown = [table for block in blocks for table in tables_of(block, samples, known)] + family_tables(blocks)
+    shown += composite_tables(blocks, samples)
     shown += against.beside_tables(beside) if beside else []
     if options.format:
         return export(options, shown, rows)
@@ -50,6 +55,8 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
         print(tables.as_json(rows), end="")
     else:
         print("\n".join(tables.as_text(table) for table in shown), end="")
+    for line in disagreements(read(options.results))[0]:
+        sys.stderr.write(f"{line}\n")
     if options.out:
         folder = folder_named(options.out)
         planned = figures.plan(blocks, samples, known)
@@ -65,18 +72,20 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
 
 def leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import leaderboard
+    from ropebench.store import read
 
     if options.add:
         refused = add(options)
         if refused or options.check:
             return refused
     records, samples = stored_in(options.results)
+    every = read(options.results)
     if options.check:
-        stale = leaderboard.check(records, samples, Path(options.out))
+        stale = leaderboard.check(records, samples, Path(options.out), every)
         if stale:
             sys.stderr.write(f"not up to date: {', '.join(stale)}; run ropebench leaderboard\n")
         return 1 if stale else 0
-    written = leaderboard.build(records, samples, folder_named(options.out))
+    written = leaderboard.build(records, samples, folder_named(options.out), every)
     print(f"wrote {Path(options.out) / 'README.md'} and {len(written) - 1} files beside it")
     return 0
 

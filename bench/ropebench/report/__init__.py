@@ -2,7 +2,9 @@
 
     cells evidence gate      records → flat rows with intervals, and blocks of rows that belong in one table
     frames loading           the same as pandas DataFrames; `ropebench.load_results`
-    paired                   differences between methods on identical samples, and ranks
+    pooling repeats          several seeds as one row; repeats of a cell that disagree
+    paired compare           differences between methods, models or runs on identical samples, and ranks
+    effective composite      how far a method carries and what it costs; one number over several tasks
     tables notes sections    terminal, Markdown, CSV, JSON
     formats                  any table as LaTeX, Markdown, CSV, JSON, Parquet
     dissociation ruler_summary     tables of their own: likelihood against exact match, RULER's mean of 13

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ropebench.comparison import corrected, smallest_decisive_n
 from ropebench.report.cells import Block, Record, Samples
 from ropebench.report.paired import Ranking, compared_metric, difference
 from ropebench.report.ruler_summary import Family, families
 from ropebench.report.summary import behind, deciding, independent, named
 from ropebench.report.tables import Table
 from ropebench.ruler.scoring import NUMBER_OF_TASKS
-from ropebench.stats import MIN_CLUSTERS, corrected, smallest_decisive_n
+from ropebench.stats import MIN_CLUSTERS
 
 
 def in_short(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> Table | None:

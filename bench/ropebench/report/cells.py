@@ -13,6 +13,7 @@ flattened once more, and lists are left to the record. In place of `outcome_metr
     low, high                     95 % interval, null where there is none
     interval, clusters            its kind (or why there is none) and the number of independent documents or haystacks
     range_low, range_high         the metric's range; null for open
+    common                        samples that all methods of the table have at this length, null without sample rows
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from ropebench.errors import unknown
 from ropebench.record import canonical
-from ropebench.report.evidence import cell_interval, metric_spec
+from ropebench.report.evidence import cell_interval, in_common, metric_spec
 from ropebench.report.gate import UNINFORMATIVE, informative
 from ropebench.report.style import baseline_of, order
 
@@ -34,7 +35,7 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # cell_id → its sample ro
 
 MODEL_KEYS = ("id", "revision", "dtype", "attention", "base")
 TASK_KEYS = ("name", "version", "code", "label", "scorer", "params", "corpus_label", "corpus_revision")
-CONDITION_KEYS = ("seed", "bos", "chat_template")
+CONDITION_KEYS = ("bos", "chat_template")  # several seeds are one table: `pooling`
 
 
 def samples_by_cell(records: Iterable[Record], rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -68,7 +69,25 @@ def cell_rows(records: Iterable[Record], samples: Samples | None = None, metric:
     for row, record in zip(rows, records, strict=True):
         groups.setdefault(_block_key(row), []).append((record, (samples or {}).get(record["cell_id"], ())))
     gates = {key: informative(members) for key, members in groups.items()}
-    return [_gated(row, gates[_block_key(row)]) for row in rows]
+    shared = _shared(rows, samples or {})
+    return [
+        _gated(row, gates[_block_key(row)]) | {"common": shared.get((_block_key(row), row["condition_length"]))}
+        for row in rows
+    ]
+
+
+def _shared(rows: Sequence[Row], samples: Samples) -> dict[tuple[tuple[str, ...], int], int]:
+    """By table and length, how many samples all cells that are ok have in common."""
+    cells: dict[tuple[tuple[str, ...], int], list[Row]] = {}
+    for row in rows:
+        if row["outcome_status"] == "ok" and row["cell_id"] in samples:
+            cells.setdefault((_block_key(row), row["condition_length"]), []).append(row)
+    found = {}
+    for place, members in cells.items():
+        kept = [[one for one in samples[row["cell_id"]] if not one.get("skip")] for row in members]
+        alike = len({row["task_samples_sha256"] for row in members}) == 1
+        found[place] = len(kept[0]) if alike else len(in_common(kept)[0])
+    return found
 
 
 def _gated(row: Row, passed: bool | None) -> Row:
@@ -200,12 +219,16 @@ class Block:
         return found
 
     def disagreeing(self) -> list[int]:
-        """Lengths at which not all methods saw the same samples."""
+        """Lengths at which not all methods saw the same samples; they are compared on those in common, if any."""
         seen: dict[int, set[Any]] = {}
         for row in self.rows:
             if row["outcome_status"] == "ok":
                 seen.setdefault(row["condition_length"], set()).add(row["task_samples_sha256"])
         return sorted(length for length, hashes in seen.items() if len(hashes) > 1)
+
+    def common(self, length: int) -> int:
+        """How many samples all methods share at a length; 0 also where the sample rows are not there."""
+        return max((row.get("common") or 0 for row in self.rows if row["condition_length"] == length), default=0)
 
     def multiple(self, length: int) -> str:
         """A length as a multiple of the trained window: `2×`."""

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ropebench.comparison import Difference, corrected
 from ropebench.report.cells import Block, Record, Row, Samples, blocks
 from ropebench.report.gate import UNINFORMATIVE
 from ropebench.report.paired import comparison_note, marked, paired_cells
 from ropebench.report.tables import Table
-from ropebench.stats import Difference, corrected, smallest_decisive_n
 
 LIKELIHOOD, SCORE = "context_nll", "exact_match"
 
@@ -63,8 +63,7 @@ def verdict(likelihood: Difference, score: Difference, informative: bool | None)
     if informative is False:
         return UNINFORMATIVE
     # A score that could never be shown to be higher must not count as one that is not.
-    decisive = score.kind == "t" or score.clusters >= smallest_decisive_n()
-    if informative is None or not (likelihood.testable and score.testable and decisive):
+    if informative is None or not (likelihood.testable and score.could_decide(1)):
         return "undecided"
     if score.decided and score.value > 0:
         return "no"

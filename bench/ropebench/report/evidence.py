@@ -6,25 +6,22 @@ Only sample rows that were scored count, and two cells are compared only over sa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ropebench.comparison import Difference, paired
 from ropebench.errors import UsageError
 from ropebench.stats import (
     LEVEL,
     TOO_SMALL,
     WILSON,
-    Difference,
     Interval,
     above_chance,
-    around,
-    binary,
-    cluster_means,
     exponential,
     from_stderr,
     interval,
-    paired,
     wilson,
 )
 
@@ -53,10 +50,37 @@ def scored(rows: Sequence[Row], metric: str) -> list[Row]:
     return [row for row in rows if not row.get("skip") and row["scores"].get(metric) is not None]
 
 
+# `sample-3`, `draw-0` and bare numbers count within a seed; anything else names a text.
+_NUMBERED = re.compile(r"(?:[a-z]+-)?\d+")
+
+
 def cluster_of(row: Row) -> Any:
-    """What a sample shares with others: its document or haystack, else itself."""
-    named = row.get("meta", {}).get("cluster")
-    return ("sample", row["index"]) if named is None else named
+    """What a sample shares with others: its document or haystack, else itself. A numbered haystack is another one under
+    another seed (`seed` is there in pooled rows); a document is the same."""
+    meta = row.get("meta") or {}
+    named = meta.get("cluster")
+    if named is None:
+        return ("sample", row.get("seed"), row["index"])
+    counted = "document" not in meta and _NUMBERED.fullmatch(str(named))
+    return (row.get("seed"), named) if counted and row.get("seed") is not None else named
+
+
+def keyed(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    """Rows by what was fed to the model: (prompt hash, how many with that hash came before)."""
+    found: dict[tuple[str, int], Row] = {}
+    seen: dict[str, int] = {}
+    for row in rows:
+        prompt = row["prompt_sha256"]
+        found[prompt, seen.get(prompt, 0)] = row
+        seen[prompt] = seen.get(prompt, 0) + 1
+    return found
+
+
+def in_common(cells: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """The rows of each cell on samples that all of them have, in one order."""
+    known = [keyed(rows) for rows in cells]
+    shared = [key for key in known[0] if all(key in other for other in known[1:])] if known else []
+    return [[rows[key] for key in shared] for rows in known]
 
 
 def cell_interval(record: Row, rows: Sequence[Row], metric: str | None = None, level: float = LEVEL) -> Interval:
@@ -79,10 +103,7 @@ def cell_interval(record: Row, rows: Sequence[Row], metric: str | None = None, l
     bounded, chosen = (low, high) == (0, 1), scored(rows, source)
     if chosen:
         values, clusters = [float(row["scores"][source]) for row in chosen], [cluster_of(row) for row in chosen]
-        if bounded and binary(values):
-            found = replace(interval(values, clusters, level), value=value)
-        else:
-            found = around(value, cluster_means(values, clusters), len(values), level)
+        found = replace(interval(values, clusters, level, bounded), value=value)
     else:
         found = _from_summary(value, recorded.get("stderr"), int(recorded["n"]), bounded, level)
     if found.known and not exponentiated:
@@ -125,21 +146,22 @@ def shown_above_chance(record: Row, rows: Sequence[Row], level: float = LEVEL) -
     return found.low is not None and found.low > chance
 
 
-def paired_difference(a: Sequence[Row], b: Sequence[Row], metric: str = "nll", level: float = LEVEL) -> Difference:
-    """Mean of a − b over the samples both have, by cluster (`stats.paired`).
+def paired_difference(
+    a: Sequence[Row], b: Sequence[Row], metric: str = "nll", level: float = LEVEL, share: bool | None = None
+) -> Difference:
+    """Mean of a − b over the samples both have, by cluster (`comparison.paired`); its `n` says how many they are.
 
-    `a`, `b` are sample rows of two cells that differ in the method (or the model). Samples pair by index and must
-    have the same prompt hash. Raises UsageError when no sample is scored in both, or when a pair's prompts differ.
+    `a`, `b` are sample rows of two cells. Samples pair by the hash of what was fed to the model; others are left out.
+    Raises UsageError when none is scored in both.
     """
-    others = {row["index"]: row for row in scored(b, metric)}
-    pairs = [(row, others[row["index"]]) for row in scored(a, metric) if row["index"] in others]
-    if not pairs:
+    one, two = scored(a, metric), scored(b, metric)
+    ours, theirs = in_common([one, two])
+    if not ours:
+        if one and two:
+            raise UsageError(
+                f"the samples are not identical: none of {len(one)} and {len(two)} prompts is the same; compare cells "
+                "of the same task, corpus, seed, length and tokenizer"
+            )
         raise UsageError(f"nothing to compare: no sample has {metric!r} in both cells; run both on the same samples")
-    different = [one["index"] for one, other in pairs if one["prompt_sha256"] != other["prompt_sha256"]]
-    if different:
-        raise UsageError(
-            f"the samples are not identical: {len(different)} of {len(pairs)} prompts differ (first: sample "
-            f"{different[0]}); compare cells of the same task, corpus, seed and length"
-        )
-    ours, theirs = ([float(row["scores"][metric]) for row in side] for side in zip(*pairs, strict=True))
-    return paired(ours, theirs, [cluster_of(one) for one, _ in pairs], level)
+    left, right = ([float(row["scores"][metric]) for row in side] for side in (ours, theirs))
+    return paired(left, right, [cluster_of(row) for row in ours], level, share)

@@ -17,21 +17,24 @@ from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.dissociation import with_dissociation
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell
-from ropebench.report.sections import family_tables, tables_of
+from ropebench.report.pooling import pooled
+from ropebench.report.repeats import disagreements
+from ropebench.report.sections import composite_tables, family_tables, tables_of
 from ropebench.report.tables import as_csv, as_markdown, escape
 
 README, CSV, PAGE = "README.md", "leaderboard.csv", "index.html"
 
 
-def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Path]:
-    """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell.
+def build(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[Path]:
+    """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell; `every`: all
+    that are stored, to see whether repeats agree.
 
     Raises UsageError when there are no records.
     """
     records = list(records)
-    texts, board = _pages(records, samples)
+    texts, board = _pages(records, samples, every)
     out_dir.mkdir(parents=True, exist_ok=True)
-    drawn = [path for one in board.planned for path in figures.draw(one, samples, out_dir)]
+    drawn = [path for one in board.planned for path in figures.draw(one, board.samples, out_dir)]
     texts[PAGE] = site.page(board, out_dir)
     written = []
     for name, text in texts.items():
@@ -40,9 +43,9 @@ def build(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[Pa
     return written + drawn
 
 
-def check(records: Iterable[Record], samples: Samples, out_dir: Path) -> list[str]:
+def check(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[str]:
     """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
-    texts, board = _pages(list(records), samples)
+    texts, board = _pages(list(records), samples, every)
     texts[PAGE] = site.page(board, out_dir)
     stale = [name for name, text in texts.items() if not _same(out_dir / name, text)]
     plots = [f"{one.stem}{suffix}" for one in board.planned for suffix in (".png", ".svg")]
@@ -53,16 +56,19 @@ def _same(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], site.Board]:
+def _pages(records: list[Record], samples: Samples, every: Iterable[Record]) -> tuple[dict[str, str], site.Board]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
+    measured, (records, samples) = records, pooled(records, samples)
     cells = by_cell(records)
     rows = with_dissociation(cell_rows(records, samples), samples, cells)
     found = blocks(rows)
     by_model: dict[str, list[Block]] = {}
     for block in found:
         by_model.setdefault(block.first["model_id"], []).append(block)
-    board = site.Board(by_model, figures.plan(found, samples, cells), samples, cells)
+    apart, alike = disagreements(every)
+    said = [*apart, *limits(found, samples, cells), *alike]
+    board = site.Board(by_model, figures.plan(found, samples, cells), samples, cells, measured, said)
     parts = [_OPENING, "## Summary\n"]
     for model, members in by_model.items():
         parts.append(_summary(model, members, samples, cells))
@@ -72,8 +78,8 @@ def _pages(records: list[Record], samples: Samples) -> tuple[dict[str, str], sit
         parts += map(_image, board.family_plots(members))
         parts += [_results(block, samples, cells, board.plots_of(block)) for block in members]
     parts.append("## What these numbers do and do not show\n")
-    parts.append("".join(f"- {escape(line)}\n" for line in limits(found, samples, cells)))
-    parts.append(_provenance(records))
+    parts.append("".join(f"- {escape(line)}\n" for line in said))
+    parts.append(_provenance(measured))
     return {README: "\n".join(parts), CSV: as_csv(rows)}, board
 
 
@@ -100,7 +106,8 @@ def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict
         lines += [f"  {escape(line)}" for line in said[1:]]
     text = "\n".join(lines) + "\n"
     glance = summary.glance(alone, samples, cells)
-    return text if glance is None else f"{text}\n{as_markdown(glance, '####')}"
+    tables = [*([] if glance is None else [glance]), *composite_tables(members, samples)]
+    return "\n".join([text, *(as_markdown(one, "####") for one in tables)])
 
 
 def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:

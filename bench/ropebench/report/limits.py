@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ropebench.comparison import smallest_decisive_n
 from ropebench.report.cells import Block, Record, Row, Samples, quantizations
+from ropebench.report.notes import seeds
 from ropebench.report.paired import compared_metric
 from ropebench.report.tables import number
-from ropebench.stats import MIN_CLUSTERS, smallest_decisive_n
+from ropebench.stats import MIN_CLUSTERS
 
 
 def limits(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> list[str]:
@@ -24,7 +26,9 @@ def limits(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Reco
         elif done:
             lines.append(_score_limits(block, done) if block.percent else _width_limits(block, done, metric))
         for length in block.disagreeing():
-            lines.append(f"{block.title}: at {length} the methods saw different samples; they are not compared there.")
+            common = block.common(length)
+            how = f"compared on the {common} in common" if common else "not compared there"
+            lines.append(f"{block.title}: at {length} the methods saw different samples; they are {how}.")
     return [*lines, *_general([row for block in blocks for row in block.rows])]
 
 
@@ -35,7 +39,7 @@ def _span(values: Sequence[int]) -> str:
 def _width_limits(block: Block, done: Sequence[Row], metric: str) -> str:
     clusters = [row["clusters"] for row in done]
     several = "" if max(clusters) == 1 else "s"
-    text = f"{block.title}: {_span(clusters)} document{several} of one corpus, seed {block.first['condition_seed']}."
+    text = f"{block.title}: {_span(clusters)} document{several} of one corpus, {seeds(block.rows)}."
     if min(clusters) < MIN_CLUSTERS:
         text += (
             f" Fewer than {MIN_CLUSTERS} have no interval and no test: where all of them agree on an order of methods "
@@ -89,9 +93,9 @@ def _general(rows: Sequence[Row]) -> list[str]:
     if weights:
         listed = ", ".join(weights)
         lines.append(f"Quantised weights ({listed}): absolute values differ from those of the full-precision model.")
-    seeds = sorted({row["condition_seed"] for row in rows})
-    if len(seeds) == 1:
-        lines.append(f"One seed ({seeds[0]}): the samples were drawn once.")
+    drawn = sorted({str(row["condition_seed"]) for row in rows})
+    if len(drawn) == 1 and "+" not in drawn[0]:
+        lines.append(f"One seed ({drawn[0]}): the samples were drawn once.")
     lines.append(
         "Decisions are at the 5 % level after Holm's correction within each table; between tables there is none, and "
         "intervals are each by themselves."

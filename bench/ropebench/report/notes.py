@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ropebench.report.cells import Block, Row, quantizations
@@ -20,11 +21,20 @@ def notes(block: Block) -> list[str]:
             if cell is not None and cell["outcome_status"] == "ok":
                 groups.setdefault(cell["task_samples_sha256"], []).append(label)
         listed = " ≠ ".join(", ".join(members) for members in groups.values())
-        lines.append(f"NOT COMPARABLE at {length}: the methods saw different samples ({listed})")
+        common = block.common(length)
+        if common:
+            lines.append(
+                f"at {length} the methods have different samples ({listed}): each value is over its own; ranks are "
+                f"over the {common} that all have, a difference over those that both have"
+            )
+        else:
+            lines.append(f"NOT COMPARABLE at {length}: the methods saw different samples ({listed})")
     for row in block.rows:
         where = f"{row['label']} at {row['condition_length']}"
         if row["outcome_status"] != "ok":
             lines.append(f"{where}: {row['outcome_status']}{_reason(row)}")
+        if row.get("condition_failed_seeds"):
+            lines.append(f"{where}: {row['condition_failed_seeds']}; the value is that of the other seeds")
         if row.get("condition_n_skipped"):
             lines.append(f"{where}: {row['condition_n_skipped']} samples skipped (they do not fit)")
     window = first.get("model_sliding_window")
@@ -39,6 +49,13 @@ def _reason(row: Row) -> str:
     return f" ({said[:200]})" if said else ""
 
 
+def seeds(rows: Sequence[Row]) -> str:
+    """`seed 0`; `seeds 0, 1 pooled` where a row has several; `seed 0 or 1` where rows differ."""
+    known = sorted({str(row["condition_seed"]) for row in rows})
+    text = " or ".join(one.replace("+", ", ") for one in known)
+    return f"seeds {text} pooled" if any("+" in one for one in known) else f"seed {text}"
+
+
 def settings(block: Block) -> str:
     """Corpus, scorer, seed, BOS, chat template, number format and device, in one line."""
     first = block.first
@@ -48,7 +65,7 @@ def settings(block: Block) -> str:
         f"corpus {first['task_corpus_label']}" if first.get("task_corpus_label") else "no corpus",
         f"scorer {first['task_scorer']}" if first.get("task_scorer") else "",
         _params(first.get("task_params")),
-        f"seed {first['condition_seed']}",
+        seeds(block.rows),
         f"BOS {first['condition_bos']}{added}" if first["condition_bos"] else "",
         f"chat template {first['condition_chat_template']}",
         first["model_dtype"],
@@ -68,8 +85,10 @@ def _params(text: str | None) -> str:
 _KINDS = {
     "t": "t over documents or haystacks",
     "exp t": "exp of the t interval of the mean NLL over documents",
+    "bootstrap-t": "bootstrap-t over documents, haystacks or samples, no end inside that of t",
+    "exp bootstrap-t": "exp of the bootstrap-t interval of the mean NLL over documents, no end inside that of t",
     "wilson": "Wilson",
-    "clustered wilson": "Wilson with the effective number of samples, from the spread between haystacks",
+    "clustered wilson": "Wilson with the effective number of samples, from the spread between haystacks or samples",
 }
 
 

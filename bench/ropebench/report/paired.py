@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import fsum
 
+from ropebench.comparison import (
+    ADJUSTED,
+    BONETT,
+    MCNEMAR,
+    PERMUTATION,
+    SIGN_TEST,
+    Difference,
+    corrected,
+)
 from ropebench.errors import UsageError
 from ropebench.report.cells import Block, Record, Row, Samples
-from ropebench.report.evidence import paired_difference, sample_metric
+from ropebench.report.evidence import in_common, paired_difference, sample_metric, scored
 from ropebench.report.tables import Table
-from ropebench.stats import TOO_SMALL, Difference, corrected, smallest_decisive_n
+from ropebench.stats import BOOTSTRAP, TOO_SMALL
 
 
 @dataclass(frozen=True)
@@ -54,15 +64,20 @@ def compared_metric(block: Block, records: Mapping[str, Record]) -> str:
 
 
 def paired_cells(one: Row | None, two: Row | None, samples: Samples, metric: str) -> Difference | None:
-    """One cell minus another over their samples; None where either is missing or failed, or saw other samples."""
+    """One cell minus another over the samples both have; None where either is missing or failed, or none is shared."""
     if one is None or two is None or not one["outcome_status"] == two["outcome_status"] == "ok":
         return None
-    if one["task_samples_sha256"] != two["task_samples_sha256"]:
-        return None
     try:
-        return paired_difference(samples.get(one["cell_id"], ()), samples.get(two["cell_id"], ()), metric)
+        return paired_difference(
+            samples.get(one["cell_id"], ()), samples.get(two["cell_id"], ()), metric, share=_share(one, metric)
+        )
     except UsageError:
         return None
+
+
+def _share(row: Row, metric: str) -> bool | None:
+    """Whether the metric lies within 0–1, as far as the row says."""
+    return (row["range_low"], row["range_high"]) == (0, 1) if row["metric"] == metric else None
 
 
 def difference(block: Block, samples: Samples, metric: str, label: str, other: str, length: int) -> Difference | None:
@@ -89,17 +104,24 @@ def baseline_differences(block: Block, samples: Samples, metric: str) -> dict[tu
 def ranking(block: Block, samples: Samples, metric: str, length: int) -> Ranking | None:
     """The methods at one length, or None where fewer than two have comparable numbers.
 
-    Methods whose samples differ from the others' are left out only if that leaves the ranking whole: where the
-    samples disagree there is no ranking.
+    All are compared on the samples that all of them have; where there is none, there is no ranking: leaving out a
+    method that saw others would make its absence look like a result.
     """
-    rows = [row for label in block.labels if (row := block.cell(label, length)) and row["value"] is not None]
-    if len(rows) < 2 or length in block.disagreeing():
+    rows = {label: row for label in block.labels if (row := block.cell(label, length)) and row["value"] is not None}
+    if len(rows) < 2:
         return None
+    shared = in_common([scored(samples.get(row["cell_id"], ()), metric) for row in rows.values()])
+    if not shared[0]:
+        return None
+    common = {row["cell_id"]: kept for row, kept in zip(rows.values(), shared, strict=True)}
+    means = {
+        label: fsum(one["scores"][metric] for one in kept) / len(kept) for label, kept in zip(rows, shared, strict=True)
+    }
     sign = 1 if block.first["direction"] == "lower" else -1
-    labels = tuple(row["label"] for row in sorted(rows, key=lambda row: sign * row["value"]))
+    labels = tuple(sorted(rows, key=lambda label: sign * means[label]))
     found: dict[tuple[str, str], Difference] = {}
     for better, worse in combinations(labels, 2):
-        value = difference(block, samples, metric, worse, better, length)
+        value = difference(block, common, metric, worse, better, length)
         if value is None:
             return None
         found[worse, better] = value
@@ -111,10 +133,7 @@ def ranking(block: Block, samples: Samples, metric: str, length: int) -> Ranking
         for label in labels
     }  # fmt: skip
     pairs = len(labels) * (len(labels) - 1) // 2
-    enough = smallest_decisive_n(pairs)
-    testable = any(
-        value.kind == "t" or (value.kind == "sign test" and value.clusters >= enough) for value in found.values()
-    )
+    testable = any(value.could_decide(pairs) for value in found.values())
     return Ranking(length, labels, ranks, {label: found[label, labels[0]] for label in labels[1:]}, pairs, testable)
 
 
@@ -156,7 +175,7 @@ def difference_text(found: Difference | None, percent: bool = False) -> str:
 
     known = found.low is not None and found.high is not None
     parts = [f"{signed(found.low or 0.0)}, {signed(found.high or 0.0)}"] if known else []
-    if found.kind == "sign test" and found.p is not None:
+    if found.kind in (MCNEMAR, SIGN_TEST) and found.p is not None:
         parts.append(f"p = {found.p if found.adjusted is None else found.adjusted:.2g}")
     return f"{signed(found.value)} [{'; '.join(parts) or found.kind}]"
 
@@ -167,8 +186,16 @@ def marked(found: Difference | None, percent: bool = False) -> str:
 
 
 _TESTS = {
+    MCNEMAR: "McNemar's exact test",
+    SIGN_TEST: "exact sign test over haystacks",
+    PERMUTATION: "permutation of signs over documents, haystacks or samples",
     "t": "t over documents or haystacks",
-    "sign test": "exact sign test over samples or haystacks",
+}
+INTERVALS = {
+    BONETT: "Bonett and Price for paired proportions",
+    ADJUSTED: "t over haystacks or samples, adjusted by two made-up ones (half better, half worse)",
+    BOOTSTRAP: "bootstrap-t over documents, haystacks or samples, no end inside that of t",
+    "t": "t over documents or haystacks",
 }
 
 
@@ -180,9 +207,12 @@ def comparison_note(found: Mapping[tuple[str, int], Difference]) -> str:
         few = sorted({value.clusters for value in found.values() if value.kind == TOO_SMALL})
         return f"paired on identical samples; not tested: n too small ({', '.join(map(str, few))} independent samples)"
     count = sum(value.p is not None for value in found.values())
+    ends = [text for kind, text in INTERVALS.items() if any(value.interval == kind for value in found.values())]
+    of_each = f" ({'; '.join(ends)})" if ends and ends != tests else ""
     return (
-        f"paired on identical samples: {'; '.join(tests)}; brackets: 95 % interval of each difference by itself; "
-        f"* told from 0 at the 5 % level after Holm's correction over the {count} comparisons of this table"
+        f"paired on identical samples: {'; '.join(tests)}; brackets: 95 % interval of each difference by itself"
+        f"{of_each}; * told from 0 at the 5 % level after Holm's correction over the {count} "
+        f"comparison{'s'[: count > 1]} of this table"
     )
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from ropebench.comparison import Difference
 from ropebench.report.cells import Block
 from ropebench.report.paired import tax, unit
 from ropebench.report.plots import figure, line, save, tokens
 from ropebench.report.style import styles
-from ropebench.stats import Difference
 
 KEPT = 0.85  # of the unmodified model's own short score, as in NoLiMa
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ropebench.report.cells import Block, Record, Samples
+from ropebench.report.composite import composite_table
 from ropebench.report.dissociation import dissociation_table
+from ropebench.report.effective import effective_table
 from ropebench.report.paired import compared_metric, difference_table
 from ropebench.report.ruler_summary import families, family_table
 from ropebench.report.tables import Table, table
@@ -13,13 +15,23 @@ from ropebench.stats import MIN_CLUSTERS
 
 
 def tables_of(block: Block, samples: Samples, records: Mapping[str, Record]) -> list[Table]:
-    """The values of a block, then its differences to the baseline, then the dissociation where the task has both
-    metrics. Scores over too few haystacks have no table of differences: it would only look like evidence."""
+    """The values of a block, then its differences to the baseline, its effective lengths, and the dissociation where
+    the task has both metrics. Scores over too few haystacks have no differences: they would only look like evidence."""
     found = [table(block)]
     few = max(row["clusters"] for row in block.rows) < MIN_CLUSTERS
     differences = None if block.percent and few else difference_table(block, samples, compared_metric(block, records))
-    more = (differences, dissociation_table(block, samples, records))
+    far = effective_table(block, samples, records)
+    more = (differences, far, dissociation_table(block, samples, records))
     return [*found, *(one for one in more if one is not None)]
+
+
+def composite_tables(blocks: Iterable[Block], samples: Samples) -> list[Table]:
+    """One per model whose score tasks can be averaged."""
+    by_model: dict[str, list[Block]] = {}
+    for block in blocks:
+        by_model.setdefault(block.first["model_id"], []).append(block)
+    found = (composite_table(members, samples) for members in by_model.values())
+    return [one for one in found if one is not None]
 
 
 def family_tables(blocks: Iterable[Block]) -> list[Table]:

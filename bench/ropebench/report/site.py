@@ -21,8 +21,7 @@ from typing import Any
 from ropebench.report import figures, provenance, summary
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Row, Samples
-from ropebench.report.limits import limits
-from ropebench.report.sections import family_tables, tables_of
+from ropebench.report.sections import composite_tables, family_tables, tables_of
 from ropebench.report.tables import Table, cell_text, number
 
 _HOME = Path(__file__).parent / "page"
@@ -33,12 +32,15 @@ _NUMBER = re.compile(r"[+−-]?\d+(\.\d+)?(e[+-]?\d+)?(?![\w.])")
 
 @dataclass(frozen=True)
 class Board:
-    """What a leaderboard shows: its blocks by model, their plots, and the records and samples behind them."""
+    """What a leaderboard shows: its blocks by model, their plots, the records and samples behind them (several seeds
+    pooled), the records as they were `measured`, and what is `said` about what the numbers do and do not show."""
 
     by_model: Mapping[str, Sequence[Block]]
     planned: Sequence[figures.Planned]
     samples: Samples
     records: Mapping[str, Record]
+    measured: Sequence[Record]
+    said: Sequence[str]
 
     def plots_of(self, block: Block) -> list[figures.Planned]:
         """The plots of one block, those of its family and model left out."""
@@ -56,7 +58,6 @@ def page(board: Board, folder: Path) -> str:
 
     script = "\n".join((_HOME / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    records = list(board.records.values())
     rows = [row for blocks in board.by_model.values() for block in blocks for row in block.rows]
     found = [block for blocks in board.by_model.values() for block in blocks]
     environment = Environment(
@@ -71,10 +72,10 @@ def page(board: Board, folder: Path) -> str:
         choices=_choices(rows),
         cells=[_line(block, row) for block in found for row in block.rows],
         about={row["cell_id"]: _about(block, row, board.records) for block in found for row in block.rows},
-        limits=limits(found, board.samples, dict(board.records)),
-        sources=provenance.sources(records),
-        corpora=provenance.corpora(records) or ["none"],
-        commands=provenance.commands(records),
+        limits=board.said,
+        sources=provenance.sources(board.measured),
+        corpora=provenance.corpora(board.measured) or ["none"],
+        commands=provenance.commands(board.measured),
     )
 
 
@@ -94,7 +95,9 @@ def _model(name: str, blocks: Sequence[Block], board: Board, folder: Path) -> di
         "short": short and _grid(short),
         "said": [summary.verdict(block, board.samples, board.records) for block in alone],
         "glance": glance and _grid(glance),
-        "families": [{"table": _grid(one)} for one in family_tables(blocks)],
+        "families": [
+            {"table": _grid(one)} for one in [*family_tables(blocks), *composite_tables(blocks, board.samples)]
+        ],
         "pictures": [_picture(one, folder) for one in board.family_plots(blocks)],
         "parts": [
             {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ropebench.comparison import Difference
 from ropebench.report.cells import Block, Record, Samples
 from ropebench.report.paired import (
     Ranking,
@@ -22,7 +23,7 @@ from ropebench.report.paired import (
     unit,
 )
 from ropebench.report.tables import Table, cell_text, number
-from ropebench.stats import TOO_SMALL, Difference
+from ropebench.stats import TOO_SMALL
 
 
 def deciding(block: Block, samples: Samples, metric: str) -> Ranking | None:
