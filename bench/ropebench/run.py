@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any
 
 from ropebench.cell import Cell
+from ropebench.claims import Claims
 from ropebench.errors import UsageError
 from ropebench.memory import PeakMemory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
@@ -21,6 +23,7 @@ from ropebench.prefixes import Prefixes
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
+from ropebench.sharing import Turns
 from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example, Output
 
@@ -77,9 +80,13 @@ def run_cells(
     argv: Sequence[str] = (),
     progress: Callable[[Progress], None] = lambda _: None,
     engine: MakeRunner | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[], None] = lambda: None,
 ) -> list[Json]:
-    """Run cells on one loaded model, in order; returns their records (also written). A cell that fails is a record and
-    the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one.
+    """Run cells on one loaded model, in order; returns their records (also written), and those that other runs on the
+    same folder wrote meanwhile. A cell that fails is a record and the next one runs. `engine` builds the runner from
+    (model, encoder); tests give a fake one. `say` tells a person what is waited for. `pause` is called between samples
+    and while waiting; what it raises ends the run.
 
     Raises NotStored when a result cannot be written. KeyboardInterrupt passes through: every sample measured before it
     is stored, and the next run goes on from there.
@@ -91,19 +98,28 @@ def run_cells(
     shared = Shared(engine)
     records: list[Json] = []
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
-    for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair)):
-        same = [
-            _Running(cell, loaded, stored, writer, tuple(argv), _Reporter(cell, number, len(cells), progress), shared)
-            for number, cell in group
-        ]
-        for one in same:
-            one.begin()
-        for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
-            _measure(part, loaded)
-            for one in part:
-                records.append(one.record())
-                writer.record(records[-1])
-    return records
+    groups = [[*group] for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair))]
+    with Claims(writer.folder, writer.run_id) as claims:
+        turns = Turns(claims, writer, stored, say, pause)
+        for group in turns.of(groups):
+            same = [
+                _Running(
+                    cell, loaded, turns.stored, writer, tuple(argv), _Reporter(cell, number, len(cells), progress),
+                    shared, partial(claims.holds, cell.id), pause,
+                )
+                for number, cell in group
+            ]  # fmt: skip
+            for one in same:
+                one.begin()
+            for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
+                _measure(part, loaded)
+                for one in part:
+                    if one.held():  # else another run goes on with what is stored of it
+                        records.append(one.record())
+                        writer.record(records[-1])
+                        turns.finished.add(one.cell.id)
+        others = [turns.settled[cell.id] for cell in cells if cell.id in turns.settled.keys() - turns.finished]
+    return records + others
 
 
 def _samples_of(number: int, cell: Cell) -> str:
@@ -161,6 +177,8 @@ class _Running:
     argv: tuple[str, ...]
     report: _Reporter
     shared: Shared
+    held: Callable[[], bool]  # whether the cell is still this run's to measure
+    pause: Callable[[], None]
     rows: list[Json] = field(default_factory=list)
     over: bool = False
     status: str = "ok"
@@ -223,6 +241,7 @@ class _Running:
         old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.writer.run_id)
         stream = enumerate(examples)
         for done, (index, example) in enumerate(stream if cell.length_dependent else by_beginning(stream)):
+            self.pause()
             report.at(done)
             if self.first_id is None:
                 self.first_id = _first_id(example)
@@ -230,6 +249,8 @@ class _Running:
             if row is None or row["prompt_sha256"] != prompt_sha256(example):
                 output, cost = self._output(example)
                 row = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
+                if not self.held():
+                    return
                 self.writer.sample(row)
                 report.measured += 1
             yield row

@@ -107,6 +107,16 @@ def _files(folder: str | Path, samples: bool) -> list[Path]:
         raise UsageError(f"results folder {folder.name!r} cannot be read: {error}") from None
 
 
+def fingerprint(folder: str | Path, but: str = "") -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of a folder's files, without those of run `but`: equal where nothing was written."""
+    found = []
+    for file in [*_files(folder, samples=False), *_files(folder, samples=True)]:
+        with suppress(OSError):
+            if not but or not file.name.startswith(but):
+                found.append((file.name, file.stat().st_size, file.stat().st_mtime_ns))
+    return tuple(found)
+
+
 def _lines(file: Path, warn: Callable[[str], None]) -> Iterator[Json]:
     try:
         raw = file.read_bytes()
@@ -168,13 +178,18 @@ class Stored:
 
     records: dict[str, Json] = field(default_factory=dict)
     rows: dict[str, dict[int, Json]] = field(default_factory=dict)
+    folder: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def read(cls, folder: str | Path) -> Stored:
+    def read(cls, folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> Stored:
         rows: dict[str, dict[int, Json]] = {}
-        for row in samples(folder):
+        for row in samples(folder, warn=warn):
             rows.setdefault(row["cell_id"], {})[row["index"]] = row
-        return cls({record["cell_id"]: record for record in newest_ok(read(folder))}, rows)
+        return cls({record["cell_id"]: record for record in newest_ok(read(folder, warn))}, rows, Path(folder))
+
+    def again(self) -> Stored:
+        """The same folder as it is now; what a rerun starts from stays empty."""
+        return self if self.folder is None else Stored.read(self.folder, lambda _: None)
 
     def series(self, cell: Cell, run_id: str) -> str | None:
         """The series that samples of a cell belong to when run `run_id` measures them: the stored one that it goes on
@@ -203,11 +218,9 @@ class Writer:
         self.folder = Path(folder)
         # To the microsecond, so that runs in the order of their names are runs in the order of their time.
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
-        probe = self.folder / f".{self.run_id}.probe"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
+            self.probe()
         except FileExistsError:
             raise UsageError(f"results {str(folder)!r} is a file, not a folder; name another with --results") from None
         except (OSError, ValueError) as error:
@@ -219,6 +232,12 @@ class Writer:
     @property
     def path(self) -> Path:
         return self.folder / f"{self.run_id}.jsonl"
+
+    def probe(self) -> None:
+        """Make and remove a file. Raises OSError where the folder cannot be written."""
+        probe = self.folder / f".{self.run_id}.probe"
+        probe.touch()
+        probe.unlink()
 
     def record(self, record: Json) -> None:
         """Append a record."""
