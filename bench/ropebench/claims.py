@@ -87,7 +87,9 @@ class Claims:
         """Whether the claim is still this run's own; read anew, since another may have taken it for stale."""
         own = self.held.get(cell_id)
         try:
-            return own is not None and own.read_text() == self._text and self._of(cell_id).keys() <= self._known[cell_id]
+            if own is None or own.read_text() != self._text:
+                return False
+            return self._of(cell_id).keys() <= self._known[cell_id]
         except OSError:
             return False
 
@@ -190,7 +192,8 @@ def started(pid: int) -> str | None:
 def machine() -> str:
     """A hash that tells one start of one machine from another, and one container's processes from another's."""
     parts = [platform.node()]
-    for read in (lambda: Path("/proc/sys/kernel/random/boot_id").read_text(), lambda: os.readlink("/proc/self/ns/pid")):
-        with suppress(OSError):
-            parts.append(read())
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -103,7 +103,7 @@ class Engine:
         """Greedy continuation: its text up to the first stop string, and its ids.
 
         At most `max_new_tokens` ids; it ends at an end-of-text id (left out) or when a stop string appears. Raises
-        ArithmeticError when the model returns NaN.
+        ArithmeticError when the model returns NaN or infinity.
         """
         ids, new = list(ids), list[int]()
         common = min(self._common(ids), len(ids) - 1) if self._held and reuse else 0
@@ -114,8 +114,8 @@ class Engine:
             rows = self._decode(ids[start:], cache, start, whole=False)
             while len(new) < max_new_tokens:
                 highest, token = self._head(rows[None, -1:])[0, -1].float().max(dim=-1)
-                if highest.isnan():
-                    raise ArithmeticError(f"the model returned NaN for new token {len(new)}")
+                if not highest.isfinite():
+                    raise ArithmeticError(f"the model returned NaN or infinity for new token {len(new)}")
                 if int(token) in self.end_ids:
                     break
                 new.append(int(token))

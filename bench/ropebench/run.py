@@ -247,7 +247,7 @@ class _Running:
                 self.first_id = _first_id(example)
             row = old.get(index)
             if row is None or row["prompt_sha256"] != prompt_sha256(example):
-                output, cost = self._output(example)
+                output, cost = self._output(index, example)
                 row = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
                 if not self.held():
                     return
@@ -255,12 +255,14 @@ class _Running:
                 report.measured += 1
             yield row
 
-    def _output(self, example: Example) -> tuple[Output | None, Json]:
+    def _output(self, index: int, example: Example) -> tuple[Output | None, Json]:
         """What the model makes of an example, and what that cost; counted also where it fails."""
         assert self._runner is not None
         began, before = time.monotonic(), self._runner.tokens_fed
         try:
             output = self._passes.output(example) if example.skip is None else None
+        except ArithmeticError as error:
+            raise ArithmeticError(f"sample {index}: {error}") from error
         finally:
             fed = self._runner.tokens_fed - before
             self.report.fed += fed

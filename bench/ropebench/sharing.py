@@ -46,7 +46,7 @@ class Turns:
         self._state, self._known = fingerprint(folder), {str(one.get("record_id")) for one in read(folder, _unsaid)}
         waiting, rounds = [[*group] for group in groups], 0
         while waiting:
-            left = []
+            left: list[list[Numbered]] = []
             for group in waiting:
                 mine = self._taken(group)
                 if rounds == 0 and not left and len(mine) < len(group):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ropebench.arguments import sweep_of
 from ropebench.cli.output import folder_named, quietly, say, stored_in
+from ropebench.cli.stopping import stopping
 from ropebench.errors import UsageError
 
 
@@ -34,7 +35,10 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
         preflight(pending, load_tokenizer(first.card, first.trust_remote_code))
         sys.stderr.write(f"{first.card.id} on {first.device} in {first.dtype}, {len(pending)} cells\n")
         loaded = load(first.card, first.device, first.dtype, first.attention, first.trust_remote_code)
-        records = run_cells(pending, loaded, stored, writer, ["ropebench", *words], _progress)
+        with stopping() as stop:
+            records = run_cells(
+                pending, loaded, stored, writer, ["ropebench", *words], _progress, say=_note, pause=stop.check
+            )
         sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")
     failed = [record for record in records if record["outcome"]["status"] != "ok"]
     for record in failed:
@@ -47,6 +51,10 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     else:
         _verdict(options.results, {cell.id for cell in plan.cells})
     return 1 if failed else 0
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(("\r\033[K" if sys.stderr.isatty() else "") + f"note: {text}\n")
 
 
 def _verdict(results: str, cells: set[str]) -> None:
