@@ -114,7 +114,7 @@ def run_cells(
             for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
                 _measure(part, loaded)
                 for one in part:
-                    if one.held():  # else another run goes on with what is stored of it
+                    if not one.lost and one.held():  # else another run goes on with what is stored of it
                         records.append(one.record())
                         writer.record(records[-1])
                         turns.finished.add(one.cell.id)
@@ -181,6 +181,7 @@ class _Running:
     pause: Callable[[], None]
     rows: list[Json] = field(default_factory=list)
     over: bool = False
+    lost: bool = False  # to another run, which goes on with what is stored
     status: str = "ok"
     error: Json | None = None
     live: Any = None  # the table read back from the model
@@ -250,6 +251,7 @@ class _Running:
                 output, cost = self._output(index, example)
                 row = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
                 if not self.held():
+                    self.lost = True
                     return
                 self.writer.sample(row)
                 report.measured += 1

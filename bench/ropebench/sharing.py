@@ -16,7 +16,7 @@ from ropebench.cell import Cell
 from ropebench.claims import Claims
 from ropebench.errors import UsageError
 from ropebench.record import Json
-from ropebench.store import Stored, Writer, fingerprint, newest_ok, read
+from ropebench.store import Stored, Writer, fingerprint, ids_of, newest_ok, read
 
 Numbered = tuple[int, Cell]
 
@@ -36,14 +36,15 @@ class Turns:
     pause: Callable[[], None] = lambda: None
     settled: dict[str, Json] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)  # cells whose record this run has written
-    _known: set[str] = field(default_factory=set)  # records from before this run
+    _known: frozenset[str] = frozenset()  # records from before this run
     _state: object = None
 
     def of(self, groups: Sequence[Sequence[Numbered]]) -> Iterator[list[Numbered]]:
         """Groups to measure now, claimed until the next is asked for. What others have, and what they took from this
         run while it was stopped, comes again until it is stored."""
-        folder = self.writer.folder
-        self._state, self._known = fingerprint(folder), {str(one.get("record_id")) for one in read(folder, _unsaid)}
+        # As of when this run read the folder: what was written while its model was loaded counts as well.
+        before = self.stored.known
+        self._known = ids_of(read(self.writer.folder, _unsaid)) if before is None else before
         waiting, rounds = [[*group] for group in groups], 0
         while waiting:
             left: list[list[Numbered]] = []
@@ -53,6 +54,8 @@ class Turns:
                     self.say("another run works on this results folder: cells that it has come last")
                 if to_measure := self._open(mine):
                     yield to_measure
+                    if any(cell.id not in self.finished for _, cell in to_measure):
+                        self._state = None  # lost on the way: what this run has written of them counts as well
                 self.claims.give_back([cell.id for _, cell in mine])
                 if rest := self._open([pair for pair in group if pair not in mine or pair in to_measure]):
                     left.append(rest)

@@ -87,6 +87,11 @@ def newest_ok(records: Iterable[Json], kind: str = "run") -> list[Json]:
     return list(chosen.values())
 
 
+def ids_of(records: Iterable[Json]) -> frozenset[str]:
+    """The ids of records; those of tests may have none."""
+    return frozenset(str(record.get("record_id")) for record in records)
+
+
 def _scored(record: Json) -> int:
     return int(record["condition"]["n_scored"])
 
@@ -179,13 +184,19 @@ class Stored:
     records: dict[str, Json] = field(default_factory=dict)
     rows: dict[str, dict[int, Json]] = field(default_factory=dict)
     folder: Path | None = field(default=None, compare=False)
+    known: frozenset[str] | None = field(default=None, compare=False)  # ids of all records there were
 
     @classmethod
     def read(cls, folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> Stored:
-        rows: dict[str, dict[int, Json]] = {}
+        records, rows = read(folder, warn), dict[str, dict[int, Json]]()
         for row in samples(folder, warn=warn):
             rows.setdefault(row["cell_id"], {})[row["index"]] = row
-        return cls({record["cell_id"]: record for record in newest_ok(read(folder, warn))}, rows, Path(folder))
+        return cls({one["cell_id"]: one for one in newest_ok(records)}, rows, Path(folder), ids_of(records))
+
+    @classmethod
+    def set_aside(cls, folder: str | Path) -> Stored:
+        """What a rerun starts from: nothing, though it is known which records there were."""
+        return cls(known=ids_of(read(folder)))
 
     def again(self) -> Stored:
         """The same folder as it is now; what a rerun starts from stays empty."""

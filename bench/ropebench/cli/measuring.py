@@ -23,7 +23,7 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     quietly()
     plan = make_plan(sweep_of(options))
     writer = Writer(options.results)
-    stored = Stored() if options.rerun else Stored.read(options.results)
+    stored = Stored.set_aside(options.results) if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
     for note in plan.notes:
         sys.stderr.write(f"note: {note}\n")
