@@ -57,8 +57,8 @@ def pages(folder: Path) -> str:
     """The leaderboard and the tables of a results folder as text, without the line that tells time and memory."""
     from ropebench.report import leaderboard
     from ropebench.report.cells import blocks, cell_rows, samples_by_cell
-    from ropebench.report.sections import tables_of
     from ropebench.report.paired import by_cell
+    from ropebench.report.sections import tables_of
     from ropebench.report.tables import as_text
 
     records = newest_ok(read(folder))

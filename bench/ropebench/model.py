@@ -21,6 +21,7 @@ from ropebench.errors import UsageError
 from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.gguf import converted
 from ropebench.memory import is_out_of_memory
+from ropebench.versions import check_versions
 
 __all__ = [
     "LoadedModel", "ModelCard", "ModelSpec", "aliases", "cache_dir", "card", "find", "is_commit", "load",
@@ -70,6 +71,7 @@ def card(
 
     Raises UsageError when the source cannot be reached or read, or the model has no single RoPE table.
     """
+    check_versions()
     from ropebench.apply import sliding_window
 
     if spec.folder is not None:
