@@ -47,5 +47,5 @@ def test_a_library_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
-    with pytest.raises(UsageError, match="torch is not installed; ropebench needs torch>=2.6: pip install"):
+    with pytest.raises(UsageError, match=r"torch is not installed; ropebench needs torch>=2.6: pip install"):
         check_versions()

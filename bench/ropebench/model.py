@@ -132,7 +132,7 @@ def unreadable(spec: ModelSpec, part: str, error: Exception) -> UsageError:
             f"{model}: the hub has no {spec.source}, or does not show it to you; check the name (see `ropebench list "
             "models`), or log in with `hf auth login` if it is private"
         )
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) and not any("Timeout" in kind or "ConnectError" in kind for kind in kinds):
         return UsageError(f"{model}: the {part} of {spec.source} cannot be used ({type(error).__name__}: {first})")
     return UsageError(
         f"{model}: cannot read the {part} of {spec.source} from the model hub ({first}); check the network, or give a "
