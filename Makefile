@@ -45,7 +45,7 @@ test-slow: .venv/.model  ## the tests that take longer or need the small model
 OLDEST = torch==2.6.* transformers==5.0.*
 NEWEST = torch transformers<6
 MATRIX = tests/test_apply.py tests/test_engine.py tests/test_hf.py tests/test_model.py tests/test_exit_codes.py \
-  tests/test_versions.py
+  tests/test_reuse.py tests/test_versions.py
 
 test-matrix:  ## the tests that run a model, under the oldest and the newest torch and transformers
 	@for end in oldest newest; do \

@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,36 @@ def test_another_seed_gives_other_samples(model: Path, tmp_path: Path) -> None:
     hashes = [{row["prompt_sha256"] for row in samples(tmp_path / name)} for name in ("one", "two")]
     assert len(hashes[0]) == 3
     assert not hashes[0] & hashes[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_real_model_killed_at_random_moments_ends_in_the_same_scores(model: Path, tmp_path: Path) -> None:
+    words = [
+        "run", "--model", str(model), "--method", "yarn", "--tasks", "vt,arithmetic/addition", "--lengths", "256,512",
+        "--target", "512", "--device", "cpu", "--dtype", "float32", "--n", "40", "--results",
+    ]  # fmt: skip
+    assert cli.main([*words, str(tmp_path / "whole")]) == 0
+    rng, killed = random.Random(5), 0
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(6):
+        before = len(samples(tmp_path / "cut"))
+        process = subprocess.Popen([sys.executable, "-m", "ropebench.cli", *words, str(tmp_path / "cut")], env=env)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and len(samples(tmp_path / "cut")) == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.5))
+        killed += process.poll() is None
+        process.kill()
+        process.wait(timeout=60)
+    assert killed > 2
+    assert cli.main([*words, str(tmp_path / "cut")]) == 0
+    assert not (tmp_path / "cut" / ".claims").exists()
+    records, rows = bare(tmp_path / "cut")
+    assert len(read(tmp_path / "cut")) == len(records) == 8
+    # Where a run is cut between two lengths that share a pass, the shorter is then run alone: equal but for rounding.
+    for one, other in zip(rows, bare(tmp_path / "whole")[1], strict=True):
+        assert one.pop("scores") == pytest.approx(other.pop("scores"), rel=1e-5)
+        assert [one[key] for key in ("cell_id", "index", "prompt_sha256", "output")] == [
+            other[key] for key in ("cell_id", "index", "prompt_sha256", "output")
+        ]
