@@ -267,6 +267,13 @@ def append(path: str | Path, value: Json) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+        if not before and os.name == "posix":  # a new file is on the disk only when its folder's entry is
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                with suppress(OSError):  # some network file systems cannot
+                    os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise NotStored(f"{path.name} cannot be written: {error.strerror}; what came before is stored") from None
 
