@@ -5,10 +5,10 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow site-check check format bench bench-gpu clean
+.PHONY: help setup demo test test-slow test-matrix site-check check format bench bench-gpu clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 # The stamp is written last: an interrupted set-up is taken up again, a finished one only when the pins change.
 # torch goes first and alone, so that no later requirement brings in another build of it.
@@ -44,6 +44,22 @@ test-slow: .venv/.model  ## the tests that take longer or need the small model
 site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
 	@$(PY) -m pytest -m site -rs tests/test_site_browser.py
 
+# Both ends of the supported range, each in a venv of its own; pip's torch brings CUDA along on Linux.
+OLDEST = torch==2.6.* transformers==5.0.*
+NEWEST = torch transformers<6
+MATRIX = tests/test_apply.py tests/test_engine.py tests/test_hf.py tests/test_model.py tests/test_exit_codes.py \
+  tests/test_reuse.py tests/test_versions.py
+
+test-matrix:  ## the tests that run a model, under the oldest and the newest torch and transformers
+	@for end in oldest newest; do \
+	  case $$end in oldest) pins="$(OLDEST)";; newest) pins="$(NEWEST)";; esac; \
+	  echo "Installing $$pins into .venv-matrix/$$end ..."; \
+	  { test -x .venv-matrix/$$end/bin/python || $(PYTHON) -m venv .venv-matrix/$$end; } \
+	  && set -f && .venv-matrix/$$end/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
+	    $$pins -e . pytest hypothesis \
+	  && .venv-matrix/$$end/bin/python -m pytest -m "not slow and not gpu" $(MATRIX) || exit 1; \
+	done
+
 check: .venv/.ready  ## ruff and mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -60,5 +76,5 @@ bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K
 	@$(PY) bench/measure_gpu.py $(ARGS)
 
 clean:  ## remove .venv, caches and the demo's output
-	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-matrix demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench tasks tests -name __pycache__ -type d -prune -exec rm -rf {} +

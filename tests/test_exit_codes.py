@@ -116,6 +116,38 @@ def test_130_when_interrupted(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
+@pytest.mark.parametrize("signals, kept", [
+    ([signal.SIGINT], 8), ([signal.SIGTERM], 8), ([signal.SIGTERM, signal.SIGTERM], 8),
+    ([signal.SIGINT, signal.SIGINT], 7), ([signal.SIGTERM, signal.SIGINT], 7),
+])  # fmt: skip
+def test_once_finishes_the_sample_and_ctrl_c_again_stops_now(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    signals: list[signal.Signals], kept: int,
+) -> None:  # fmt: skip
+    calls, plain = [0], Engine.generate
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+
+    def signalled(self: Engine, *rest: Any, **how: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 8:  # the third sample of the second cell
+            for one in signals:
+                os.kill(os.getpid(), one)
+        return plain(self, *rest, **how)
+
+    monkeypatch.setattr(Engine, "generate", signalled)
+    assert cli.main(words(model, tmp_path)) == 130
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert "the sample under way is finished and stored" in capfd.readouterr().err
+    rows = [line for file in tmp_path.glob("*.samples.jsonl") for line in file.read_text().splitlines()]
+    assert (calls[0], len(rows)) == (8, kept)
+    assert len(read(tmp_path)) == 1
+    assert not (tmp_path / ".claims").exists()
+    calls[0] = 100
+    assert cli.main(words(model, tmp_path)) == 0
+    assert calls[0] == 100 + 20 - kept
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
 def test_ctrl_c_in_a_terminal(model: Path, tmp_path: Path) -> None:
     command = words(model, tmp_path, "digits:seconds=0.1", n=900)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

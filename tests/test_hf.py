@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import ropebench.hf as hf
@@ -27,7 +27,9 @@ from ropebench.registry import Registry
 
 CLASSES = {entry.name: entry.cls for entry in Registry.load().of("method")}
 STATIC = [name for name, cls in CLASSES.items() if cls.scales and not cls.length_dependent]
-OWN = ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional")  # of transformers
+OWN: tuple[str, ...] = ("linear", "dynamic", "yarn", "longrope", "llama3")  # of transformers
+if hasattr(modeling_rope_utils, "_compute_proportional_rope_parameters"):  # not in its oldest supported version
+    OWN += ("proportional",)
 
 # Model kinds: a plain one, a head_dim of its own, rotation of a part of the head (a quarter, a half).
 KINDS: dict[str, dict[str, Any]] = {

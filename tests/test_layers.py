@@ -1,8 +1,8 @@
 """The package's structure is what the design says it is.
 
 Left of the results file nothing loads pandas or matplotlib, right of it nothing loads torch; only `apply` writes into a
-model, only `cli` prints or exits, only `store` opens results, only `lm_harness` knows lm-eval. Half of these look at
-what a fresh interpreter has loaded, half read the source.
+model, only `cli` prints or exits, only `store` opens results (and `claims` a folder of its own there), only
+`lm_harness` knows lm-eval. Half of these look at what a fresh interpreter has loaded, half read the source.
 """
 
 from __future__ import annotations

@@ -232,6 +232,10 @@ class ConnectError(Exception):
     pass
 
 
+class ReadTimeout(Exception):
+    pass
+
+
 UNREACHABLE = [
     (
         OSError("You are trying to access a gated repo.\nMake sure to have access to it"),
@@ -253,6 +257,7 @@ UNREACHABLE = [
         ConnectError("[Errno 111] Connection refused"),
         ["couldn't connect", "check the network", "--model FOLDER"],
     ),
+    (ReadTimeout("The read operation timed out"), None, ["timed out", "check the network", "--model FOLDER"]),
     (
         ValueError("The repository some/model contains custom code. Please pass the argument `trust_remote_code=True`"),
         None,
@@ -266,7 +271,9 @@ UNREACHABLE = [
 ]
 
 
-@pytest.mark.parametrize("error, cause, words", UNREACHABLE, ids="gated missing revision offline code new".split())
+@pytest.mark.parametrize(
+    "error, cause, words", UNREACHABLE, ids="gated missing revision offline timeout code new".split()
+)
 def test_a_hub_that_does_not_give_the_model(
     monkeypatch: pytest.MonkeyPatch, error: Exception, cause: Exception | None, words: list[str]
 ) -> None:

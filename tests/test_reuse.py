@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,11 @@ def llama() -> Any:
     return tiny("llama")
 
 
+def cache_name(model: Any) -> str:
+    """What this transformers calls it."""
+    return "cache" if "cache" in inspect.signature(model.base_model.forward).parameters else "past_key_values"
+
+
 def needles(beginning: int, length: int = 200) -> list[int]:
     """A prompt that has its first `beginning` ids in common with every other one."""
     return ids(length)[:beginning] + ids(length, 1 + beginning)[beginning:]
@@ -64,7 +70,9 @@ class Fed:
 def test_attention_over_a_cache_is_that_of_the_whole(kind: str) -> None:
     model = tiny(kind)
     assert attention.sees_everything(model)
-    assert attention.goes_on_from_a_cache(model, "cache")
+    if kind == "stablelm" and cache_name(model) != "cache":
+        pytest.skip("has an attention of its own in the oldest supported transformers: its passes are run whole")
+    assert attention.goes_on_from_a_cache(model, cache_name(model))
 
 
 def test_the_proof_fails_where_the_merge_is_wrong(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +81,7 @@ def test_the_proof_fails_where_the_merge_is_wrong(llama: Any, monkeypatch: pytes
         return attention.sdpa_attention_forward(module, query, key[:, :, -new:], value[:, :, -new:], None, **named)
 
     monkeypatch.setitem(attention.AttentionInterface._global_mapping, attention.NAME, blind)
-    assert not attention.goes_on_from_a_cache(llama, "cache")
+    assert not attention.goes_on_from_a_cache(llama, cache_name(llama))
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2"])

@@ -22,7 +22,7 @@ from ropebench.outcome import failure, metrics_of, prompt_sha256, sample_row
 from ropebench.prefixes import Prefixes
 from ropebench.run import Progress, Stored, preflight, run_cells
 from ropebench.store import NotStored, newest_ok, read, samples
-from ropebench.task import Example, Output, Window
+from ropebench.task import Example, Metric, Output, Window
 
 Json = dict[str, Any]
 
@@ -197,6 +197,60 @@ def test_nan_likelihood_fails_the_cell(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(FakeEngine, "nll", lambda self, ids, *_: np.full(len(ids) - 1, np.nan, np.float32))
     run(tmp_path, [cell(Pages())])
     assert read(tmp_path)[0]["outcome"]["error"]["type"] == "ArithmeticError"
+
+
+class Chosen(Pages):
+    """The likelier of two readings: a comparison, of which NaN would make a wrong answer and not a NaN."""
+
+    name = "chosen"
+    metrics = (Metric("right", "higher"),)
+
+    def score(self, example: Example, output: Output) -> dict[str, float]:
+        return {"right": float(np.mean(output.nll[0]) < 1.0)}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_one_likelihood_that_is_no_number_names_its_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
+    plain = FakeEngine.nll
+
+    def once(self: FakeEngine, ids: Sequence[int], *rest: Any) -> Any:
+        nll = plain(self, ids, *rest)
+        if self.calls == 3:
+            nll[5] = bad
+        return nll
+
+    monkeypatch.setattr(FakeEngine, "nll", once)
+    run(tmp_path, [cell(Chosen()), cell(Coins())])
+    first, second = read(tmp_path)
+    assert first["outcome"]["status"] == "error"
+    assert first["outcome"]["error"]["message"].startswith(
+        f"sample 2: the likelihood of scored token 5 of window 0 is {bad}"
+    )
+    assert first["outcome"]["metrics"] == {}
+    assert len(samples(tmp_path, first["cell_id"])) == 2
+    assert second["outcome"]["status"] == "ok"
+
+
+@pytest.mark.parametrize("error, kind", [
+    (ArithmeticError("the model returned NaN for new token 0"), "ArithmeticError"),
+    (TimeoutError("the hub did not answer within 10 s"), "TimeoutError"),
+    (ConnectionError("no route to the hub"), "ConnectionError"),
+])  # fmt: skip
+def test_a_failure_in_the_middle_is_a_record_and_the_next_cell_runs(
+    tmp_path: Path, error: Exception, kind: str
+) -> None:
+    def fail(call: int) -> None:
+        if call == 1:
+            raise error
+
+    run(tmp_path, [cell(n=3), cell(length=16, n=3)], FakeEngine(fail))
+    assert [record["outcome"]["status"] for record in read(tmp_path)] == ["error", "ok"]
+    said = read(tmp_path)[0]["outcome"]["error"]
+    assert said["type"] == kind
+    assert str(error) in said["message"]
+    assert said["message"].startswith("sample ") == (kind == "ArithmeticError")
 
 
 class OutOfMemoryError(RuntimeError):

@@ -140,7 +140,7 @@ class Engine:
         """Greedy continuation: its text up to the first stop string, and its ids.
 
         At most `max_new_tokens` ids; it ends at an end-of-text id or a special token among `stop` (left out), or when a
-        stop string appears. Raises ArithmeticError when the model returns NaN.
+        stop string appears. Raises ArithmeticError when the model returns NaN or infinity.
         """
         asked = Asked(tuple(ids), max_new_tokens, tuple(stop))
         state, cache, nll = self._prefill(asked.ids, reuse)
@@ -223,8 +223,8 @@ class Engine:
                 if step:
                     state = self._step([new[row][-1] for row in held], cache, [starts[row] for row in held])
                 highest, tokens = self._head(state[:, None])[:, -1].float().max(dim=-1)
-                if highest.isnan().any():
-                    raise ArithmeticError(f"the model returned NaN for new token {step}")
+                if not highest.isfinite().all():
+                    raise ArithmeticError(f"the model returned NaN or infinity for new token {step}")
                 going = [
                     row
                     for row, token in zip(held, tokens.tolist(), strict=True)

@@ -22,6 +22,7 @@ from ropebench.geometry import RopeGeometry, geometry_of
 from ropebench.gguf import converted
 from ropebench.loading import PLAIN, Loading
 from ropebench.memory import is_out_of_memory
+from ropebench.versions import check_versions
 
 __all__ = [
     "LoadedModel", "ModelCard", "ModelSpec", "aliases", "cache_dir", "card", "find", "is_commit", "load",
@@ -76,6 +77,7 @@ def card(
 
     Raises UsageError when the source cannot be reached or read, or the model has no single RoPE table.
     """
+    check_versions()
     from ropebench.apply import sliding_window
 
     if spec.folder is not None:
@@ -138,7 +140,7 @@ def unreadable(spec: ModelSpec, part: str, error: Exception) -> UsageError:
             f"{model}: the hub has no {spec.source}, or does not show it to you; check the name (see `ropebench list "
             "models`), or log in with `hf auth login` if it is private"
         )
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) and not any("Timeout" in kind or "ConnectError" in kind for kind in kinds):
         return UsageError(f"{model}: the {part} of {spec.source} cannot be used ({type(error).__name__}: {first})")
     return UsageError(
         f"{model}: cannot read the {part} of {spec.source} from the model hub ({first}); check the network, or give a "

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ropebench.cell import Cell
 from ropebench.errors import UsageError
 from ropebench.memory import is_out_of_memory
@@ -32,8 +34,10 @@ def sample_row(
     """The row of one example, scored; `output` is None for one that is skipped. `series` is the run that began the set
     of samples; `cost` holds the seconds and tokens of the sample's passes.
 
-    Raises ArithmeticError for a score that is not a finite number, ValueError for one that the task does not declare.
+    Raises ArithmeticError for a likelihood or a score that is not a finite number, ValueError for one that the task
+    does not declare.
     """
+    _check_likelihood(index, output)
     scores = {} if output is None else _scores(cell, index, cell.task.score(example, output))
     return {
         "schema": SCHEMA,
@@ -52,6 +56,17 @@ def sample_row(
         "nll_bins": _bins(example, output),
         "cost": cost,
     }
+
+
+def _check_likelihood(index: int, output: Output | None) -> None:
+    """A task that only compares likelihoods would make a score of NaN, and a wrong one."""
+    for number, nll in enumerate(output.nll if output else ()):
+        bad = np.flatnonzero(~np.isfinite(np.asarray(nll, dtype=np.float64)))
+        if len(bad):
+            raise ArithmeticError(
+                f"sample {index}: the likelihood of scored token {bad[0]} of window {number} is {nll[bad[0]]} (the "
+                "model returned NaN or infinity)"
+            )
 
 
 def _scores(cell: Cell, index: int, scores: Mapping[str, float]) -> dict[str, float]:

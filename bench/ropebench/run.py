@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any
 
 from ropebench.cell import Cell
+from ropebench.claims import Claims
 from ropebench.errors import UsageError
 from ropebench.memory import PeakMemory, is_out_of_memory, release
 from ropebench.outcome import failure, prompt_sha256, record_of, sample_row
@@ -22,6 +24,7 @@ from ropebench.progress import Pace, Progress, Reporter
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
+from ropebench.sharing import Turns
 from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example, Output
 
@@ -67,11 +70,14 @@ def run_cells(
     engine: MakeRunner | None = None,
     batch_size: int | str = 1,
     estimates: Mapping[str, Json | None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[], None] = lambda: None,
 ) -> list[Json]:
-    """Run cells on one loaded model, in order; returns their records (also written). A cell that fails is a record and
-    the next one runs. `engine` builds the runner from (model, encoder); tests give a fake one. `batch_size` samples run
-    at once (auto: as many as memory allows). `estimates` say by cell id what was expected, for the records and for the
-    time that is left.
+    """Run cells on one loaded model, in order; returns their records (also written), and those that other runs on the
+    same folder wrote meanwhile. A cell that fails is a record and the next one runs. `engine` builds the runner from
+    (model, encoder); tests give a fake one. `batch_size` samples run at once (auto: as many as memory allows).
+    `estimates` say by cell id what was expected, for the records and for the time that is left. `say` tells a person
+    what is waited for. `pause` is called between batches and while waiting; what it raises ends the run.
 
     Raises NotStored when a result cannot be written. KeyboardInterrupt passes through: every sample measured before it
     is stored, and the next run goes on from there.
@@ -85,23 +91,30 @@ def run_cells(
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
     expected = estimates or {}
     pace = Pace.of(cells, expected, time.monotonic)
-    for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair)):
-        same = [
-            _Running(
-                cell, loaded, stored, writer, tuple(argv), Reporter(cell, number, len(cells), progress, pace), shared,
-                expected.get(cell.id),
-            )
-            for number, cell in group
-        ]  # fmt: skip
-        for one in same:
-            one.begin()
-        for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
-            _measure(part, loaded)
-            for one in part:
-                records.append(one.record())
-                writer.record(records[-1])
-                one.report.over(records[-1])
-    return records
+    groups = [[*group] for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair))]
+    with Claims(writer.folder, writer.run_id) as claims:
+        turns = Turns(claims, writer, stored, say, pause)
+        for group in turns.of(groups):
+            same = [
+                _Running(
+                    cell, loaded, turns.stored, writer, tuple(argv),
+                    Reporter(cell, number, len(cells), progress, pace), shared, expected.get(cell.id),
+                    partial(claims.holds, cell.id), pause,
+                )
+                for number, cell in group
+            ]  # fmt: skip
+            for one in same:
+                one.begin()
+            for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
+                _measure(part, loaded)
+                for one in part:
+                    if not one.lost and one.held():  # else another run goes on with what is stored of it
+                        records.append(one.record())
+                        writer.record(records[-1])
+                        turns.finished.add(one.cell.id)
+                        one.report.over(records[-1])
+        others = [turns.settled[cell.id] for cell in cells if cell.id in turns.settled.keys() - turns.finished]
+    return records + others
 
 
 def _samples_of(number: int, cell: Cell) -> str:
@@ -141,9 +154,12 @@ class _Running:
     argv: tuple[str, ...]
     report: Reporter
     shared: Shared
-    expected: Json | None = None
+    expected: Json | None
+    held: Callable[[], bool]  # whether the cell is still this run's to measure
+    pause: Callable[[], None]
     rows: list[Json] = field(default_factory=list)
     over: bool = False
+    lost: bool = False  # to another run, which goes on with what is stored
     status: str = "ok"
     error: Json | None = None
     live: Any = None  # the table read back from the model
@@ -211,27 +227,31 @@ class _Running:
         pairs = enumerate(examples)
         stream = iter(pairs if cell.length_dependent else by_beginning(pairs))
         for batch in batches(stream, lambda: self.shared.rows(cell)):
+            self.pause()
             if self.first_id is None:
                 self.first_id = next((i for _, example in batch if (i := _first_id(example)) is not None), None)
             rows = {index: row for index, example in batch if (row := _same(old.get(index), example)) is not None}
             new = [(index, example) for index, example in batch if index not in rows]
-            for (index, example), (output, cost) in zip(new, self._outputs([e for _, e in new]), strict=True):
+            for (index, example), (output, cost) in zip(new, self._outputs(new), strict=True):
                 row = rows[index] = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
+                if not self.held():
+                    self.lost = True
+                    return
                 self.writer.sample(row)
             yield [rows[index] for index, _ in batch]
 
-    def _outputs(self, examples: Sequence[Example]) -> Iterator[tuple[Output | None, Json]]:
+    def _outputs(self, pairs: Sequence[tuple[int, Example]]) -> Iterator[tuple[Output | None, Json]]:
         """What the model makes of examples, and what each cost. Where memory runs out, what goes through at once is
         halved, and it goes on with the examples that failed; raised where it cannot be smaller."""
-        left = list(examples)
+        left = list(pairs)
         while left:
             self.batch = self.shared.rows(self.cell)
             part = left[: self.batch]
             yield from self._batch(part)
             left = left[len(part) :]
 
-    def _batch(self, part: list[Example]) -> Iterator[tuple[Output | None, Json]]:
-        runner = self._runner
+    def _batch(self, pairs: list[tuple[int, Example]]) -> Iterator[tuple[Output | None, Json]]:
+        runner, part = self._runner, [example for _, example in pairs]
         assert runner is not None
         fed = [example for example in part if example.skip is None]
         began, before = time.monotonic(), runner.tokens_fed
@@ -239,6 +259,8 @@ class _Running:
         outputs: list[Output] | None = None
         try:
             outputs = passes.outputs(fed) if fed else []
+        except ArithmeticError as error:
+            raise ArithmeticError(f"sample {', '.join(str(index) for index, _ in pairs)}: {error}") from error
         except Exception as caught:
             if not (is_out_of_memory(caught) and self.shared.halve(self.cell)):
                 raise
@@ -247,7 +269,7 @@ class _Running:
             self.report.fed += tokens
         if outputs is None:  # the exception, which held the tensors, is gone
             release(str(self.loaded.device))
-            yield from self._outputs(part)
+            yield from self._outputs(pairs)
             return
         seconds = time.monotonic() - began
         answers = iter(outputs)

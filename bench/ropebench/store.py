@@ -25,28 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from ropebench.errors import UsageError
 from ropebench.record import SCHEMA, STATUSES, Json, canonical
+from ropebench.upgrades import UPGRADES
 
 if TYPE_CHECKING:
     from ropebench.cell import Cell
 
 SAMPLES = ".samples.jsonl"
 
-
-def _to_2(line: Json) -> Json:
-    """Schema 1 says neither which set of samples a line belongs to, nor what a sample cost, nor which id came first."""
-    line = {**line, "schema": 2, "series": None}
-    if line.get("kind") == "sample":
-        return {**line, "cost": None}
-    if line.get("kind") == "run":
-        unknown: dict[str, Json] = {"condition": {"first_id": None}, "cost": {"runs": None, "partial": None}}
-        for group, keys in unknown.items():
-            if isinstance(line.get(group), dict):
-                line[group] = {**line[group], **keys}
-    return line
-
-
-# One function per step, from a schema to the next; each has a golden file in tests/data.
-UPGRADES: dict[int, Callable[[Json], Json]] = {1: _to_2}
 
 _LOG = logging.getLogger("ropebench")
 
@@ -95,6 +80,11 @@ def newest_ok(records: Iterable[Json], kind: str = "run") -> list[Json]:
     return list(chosen.values())
 
 
+def ids_of(records: Iterable[Json]) -> frozenset[str]:
+    """The ids of records; those of tests may have none."""
+    return frozenset(str(record.get("record_id")) for record in records)
+
+
 def _scored(record: Json) -> int:
     return int(record["condition"]["n_scored"])
 
@@ -113,6 +103,16 @@ def _files(folder: str | Path, samples: bool) -> list[Path]:
         return sorted(f for f in folder.glob("*.jsonl") if f.name.endswith(SAMPLES) == samples)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise UsageError(f"results folder {folder.name!r} cannot be read: {error}") from None
+
+
+def fingerprint(folder: str | Path, but: str = "") -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of a folder's files, without those of run `but`: equal where nothing was written."""
+    found = []
+    for file in [*_files(folder, samples=False), *_files(folder, samples=True)]:
+        with suppress(OSError):
+            if not but or not file.name.startswith(but):
+                found.append((file.name, file.stat().st_size, file.stat().st_mtime_ns))
+    return tuple(found)
 
 
 def _lines(file: Path, warn: Callable[[str], None]) -> Iterator[Json]:
@@ -226,13 +226,24 @@ class Stored:
 
     records: dict[str, Json] = field(default_factory=dict)
     rows: dict[str, dict[int, Json]] = field(default_factory=dict)
+    folder: Path | None = field(default=None, compare=False)
+    known: frozenset[str] | None = field(default=None, compare=False)  # ids of all records there were
 
     @classmethod
-    def read(cls, folder: str | Path) -> Stored:
-        rows: dict[str, dict[int, Json]] = {}
-        for row in samples(folder):
+    def read(cls, folder: str | Path, warn: Callable[[str], None] = _LOG.warning) -> Stored:
+        records, rows = read(folder, warn), dict[str, dict[int, Json]]()
+        for row in samples(folder, warn=warn):
             rows.setdefault(row["cell_id"], {})[row["index"]] = row
-        return cls({record["cell_id"]: record for record in newest_ok(read(folder))}, rows)
+        return cls({one["cell_id"]: one for one in newest_ok(records)}, rows, Path(folder), ids_of(records))
+
+    @classmethod
+    def set_aside(cls, folder: str | Path) -> Stored:
+        """What a rerun starts from: nothing, though it is known which records there were."""
+        return cls(known=ids_of(read(folder)))
+
+    def again(self) -> Stored:
+        """The same folder as it is now; what a rerun starts from stays empty."""
+        return self if self.folder is None else Stored.read(self.folder, lambda _: None)
 
     def series(self, cell: Cell, run_id: str) -> str | None:
         """The series that samples of a cell belong to when run `run_id` measures them: the stored one that it goes on
@@ -261,11 +272,9 @@ class Writer:
         self.folder = Path(folder)
         # To the microsecond, so that runs in the order of their names are runs in the order of their time.
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{secrets.token_hex(3)}"
-        probe = self.folder / f".{self.run_id}.probe"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
+            self.probe()
         except FileExistsError:
             raise UsageError(f"results {str(folder)!r} is a file, not a folder; name another with --results") from None
         except (OSError, ValueError) as error:
@@ -277,6 +286,12 @@ class Writer:
     @property
     def path(self) -> Path:
         return self.folder / f"{self.run_id}.jsonl"
+
+    def probe(self) -> None:
+        """Make and remove a file. Raises OSError where the folder cannot be written."""
+        probe = self.folder / f".{self.run_id}.probe"
+        probe.touch()
+        probe.unlink()
 
     def record(self, record: Json) -> None:
         """Append a record."""
@@ -310,6 +325,13 @@ def append(path: str | Path, value: Json) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+        if not before and os.name == "posix":  # a new file is on the disk only when its folder's entry is
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                with suppress(OSError):  # some network file systems cannot
+                    os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise NotStored(f"{path.name} cannot be written: {error.strerror}; what came before is stored") from None
 

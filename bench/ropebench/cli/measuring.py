@@ -11,6 +11,7 @@ from typing import Any
 from ropebench.amounts import duration, flop, size
 from ropebench.arguments import sweep_of
 from ropebench.cli.output import folder_named, quietly, say, stored_in
+from ropebench.cli.stopping import stopping
 from ropebench.errors import UsageError
 
 
@@ -23,7 +24,7 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     quietly()
     plan = make_plan(sweep_of(options))
     writer = Writer(options.results)
-    stored = Stored() if options.rerun else Stored.read(options.results)
+    stored = Stored.set_aside(options.results) if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
     live = Live(options.quiet, options.log_json)
     for note in plan.notes:
@@ -32,13 +33,13 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     if len(pending) < len(plan.cells):
         live.say(f"{len(plan.cells) - len(pending)} of {len(plan.cells)} cells are already stored")
     records: list[Any] = []
-    ended = "interrupted or failed"
+    ended, theirs = "interrupted or failed", list[Any]()
     try:
         if pending:
-            _measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
+            theirs = _measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
         ended = "finished"
     finally:
-        failed = [record for record in records if record["outcome"]["status"] != "ok"]
+        failed = [record for record in records + theirs if record["outcome"]["status"] != "ok"]
         live.event("run_end", run_id=writer.run_id, how=ended, cells_run=len(records), cells_failed=len(failed))
         live.close()
     for record in failed if options.log_json != "-" else ():
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
         what = f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})"
         sys.stderr.write(f"failed: {where}: {what}\n")
     if options.json:
-        print(json.dumps(records, ensure_ascii=False))
+        print(json.dumps(records + theirs, ensure_ascii=False))
     else:
         _verdict(options.results, {cell.id for cell in plan.cells}, against(records))
     return 1 if failed else 0
@@ -55,8 +56,9 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
 
 def _measured(
     plan: Any, pending: list[Any], stored: Any, writer: Any, live: Any, argv: list[str], records: list[Any]
-) -> None:
-    """Load the model and run the cells, telling `live`; their records go into `records` as they are written."""
+) -> list[Any]:
+    """Load the model and run the cells, telling `live`; their records go into `records` as they are written. Returns
+    the records of cells that other runs on the same folder measured meanwhile."""
     from ropebench.cost import total
     from ropebench.memory import resident_bytes
     from ropebench.model import load, load_tokenizer
@@ -88,7 +90,11 @@ def _measured(
             records.append(at.record)
         live(at)
 
-    run_cells(pending, loaded, stored, writer, argv, watch, None, plan.sweep.batch_size, expected)
+    with stopping() as stop:
+        every = run_cells(
+            pending, loaded, stored, writer, argv, watch, None, plan.sweep.batch_size, expected, live.say, stop.check
+        )
+    return [record for record in every if record["run_id"] != writer.run_id]
 
 
 def _verdict(results: str, cells: set[str], cost: str | None) -> None:

@@ -65,6 +65,7 @@ def _make(source: Source, size: int, tokenizer: Path, seed: int, made: Path) -> 
             [sys.executable, "-c", code, json.dumps(request)],
             env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             timeout=patience, check=False,
+            process_group=0 if os.name == "posix" else None,  # a first Ctrl-C at the terminal lets a sample be finished
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         out.unlink(missing_ok=True)
