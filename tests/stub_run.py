@@ -63,7 +63,7 @@ def pages(folder: Path) -> str:
 
     records = newest_ok(read(folder))
     rows = samples_by_cell(records, samples(folder))
-    text = leaderboard._pages(records, rows)[0][leaderboard.README]
+    text = leaderboard._pages(records, rows, read(folder))[0][leaderboard.README]
     kept = [line for line in text.splitlines() if not line.startswith("- cost: ")]
     tables = [
         as_text(one) for block in blocks(cell_rows(records, rows)) for one in tables_of(block, rows, by_cell(records))

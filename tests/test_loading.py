@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"quantize": "bnb5"}, "unknown quantisation 'bnb5'; did you mean 'bnb4'"),
+        ({"quantize": "bnb5"}, "unknown quantisation 'bnb5'; did you mean 'bnb8'"),
         ({"quantize": "bnb4"}, "'bnb4' needs bitsandbytes and accelerate: pip install bitsandbytes accelerate"),
         ({"device_map": "balanced"}, "unknown device map 'balanced'; .*auto"),
         ({"device_map": "auto"}, "device map 'auto' needs accelerate: pip install accelerate"),

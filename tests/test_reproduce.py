@@ -97,7 +97,7 @@ def test_what_flags_change_is_said(capsys: pytest.CaptureFixture[str], tmp_path:
     flags = ["--tasks", "proofpile", "--n", "4", "--lengths", "8k,16k", "--docs", "installed", "--dtype", "float32"]
     assert cli.main([*words, *flags, "--target", "64k"]) == 0
     out, err = capsys.readouterr()
-    assert {row["length"] for row in json.loads(out)} == {8192, 16384}
+    assert {row["length"] for row in json.loads(out)["cells"]} == {8192, 16384}
     assert "proofpile DIFFERS from the published protocol (2 lengths, 8192 to 16384 tokens)" in err
     assert "10 documents" in err
     assert "4 documents" in err

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fakes import Coins, Few, cell, writer
-from ropebench import store
+from ropebench import lines
 from ropebench.errors import UsageError
 from ropebench.record import SCHEMA, canonical, digest, ids_sha256, provenance, summary
 from ropebench.store import NotStored, Stored, Writer, append, newest_ok, read, samples
@@ -108,7 +108,7 @@ def test_a_schema_from_the_future_asks_for_an_upgrade(tmp_path: Path) -> None:
 
 
 def test_an_old_schema_is_upgraded_at_read_time_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "UPGRADES", {
+    monkeypatch.setattr(lines, "UPGRADES", {
         -1: lambda old: {**old, "schema": 0, "steps": [-1]},
         0: lambda old: {**old, "schema": SCHEMA, "steps": [*old["steps"], 0]},
     })  # fmt: skip
@@ -120,7 +120,7 @@ def test_an_old_schema_is_upgraded_at_read_time_step_by_step(tmp_path: Path, mon
 
 
 def test_every_upgrade_step_has_a_golden_file() -> None:
-    missing = [step for step in store.UPGRADES if not list((Path(__file__).parent / "data").rglob(f"schema-{step}.*"))]
+    missing = [step for step in lines.UPGRADES if not list((Path(__file__).parent / "data").rglob(f"schema-{step}.*"))]
     assert missing == []
 
 

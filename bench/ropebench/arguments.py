@@ -30,13 +30,11 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     run = command("run", "measure method × task × length on one model; goes on where an earlier run stopped")
     _sweep_arguments(run)
     run.add_argument("--rerun", action="store_true", help="measure again what is already stored")
-    run.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress; failures are still said")
-    log = "one JSON object per line and event, appended to FILE, or on standard error in place of progress"
-    run.add_argument("--log-json", nargs="?", const="-", metavar="FILE", help=log)
+    _watched(run)
     _json(run)
     plan = command("plan", "what `run` would do and cost: cells, tokens, FLOPs, memory, time; what is already stored")
     _sweep_arguments(plan)
-    plan.add_argument("--probe", action="store_true", help="load the model and measure for some seconds how fast it is")
+    _probe(plan)
     _json(plan)
     inspect = command("inspect", "the rotary tables of methods on a model: wavelengths, slowdown, radix; no weights")
     _sweep_arguments(inspect)
@@ -50,6 +48,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _sweep_arguments(again, sweep=False)
     _published(again)
     again.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _probe(again)
+    _watched(again)
     _json(again)
     listing = command("list", "what can be named: methods, tasks, models, sweeps or published numbers")
     listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps", "published"))
@@ -187,6 +187,17 @@ def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
     add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")
     _results(sub)
+
+
+def _watched(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress; failures are still said")
+    log = "one JSON object per line and event, appended to FILE, or on standard error in place of progress"
+    sub.add_argument("--log-json", nargs="?", const="-", metavar="FILE", help=log)
+
+
+def _probe(sub: argparse.ArgumentParser) -> None:
+    text = "for the plan: load the model and measure for some seconds how fast it is"
+    sub.add_argument("--probe", action="store_true", help=text)
 
 
 def sweep_of(options: argparse.Namespace) -> Any:

@@ -21,17 +21,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ropebench.errors import UsageError
-from ropebench.record import SCHEMA, STATUSES, Json, canonical
-from ropebench.upgrades import UPGRADES
+from ropebench.lines import parsed
+from ropebench.record import Json, canonical
 
 if TYPE_CHECKING:
     from ropebench.cell import Cell
 
 SAMPLES = ".samples.jsonl"
-
 
 _LOG = logging.getLogger("ropebench")
 
@@ -124,49 +123,14 @@ def _lines(file: Path, warn: Callable[[str], None]) -> Iterator[Json]:
     last = lines.pop()  # what follows the last newline: nothing, or a line that was never finished
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _parsed(file, number, line)
+            yield parsed(f"{file.name}:{number}", line, file.name.endswith(SAMPLES))
     if last.strip():
         try:
             json.loads(last)  # all of it but the newline is there
         except ValueError:
             warn(f"{file.name}:{len(lines) + 1}: the last line is torn (a run was cut off); skipped")
         else:
-            yield _parsed(file, len(lines) + 1, last)
-
-
-def _parsed(file: Path, number: int, line: bytes) -> Json:
-    where = f"{file.name}:{number}"
-    try:
-        value = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not a JSON record ({error}); mend or remove this line") from None
-    if not isinstance(value, dict) or type(value.get("schema")) is not int or not isinstance(value.get("cell_id"), str):
-        raise UsageError(f"{where}: not a ropebench record (no schema and cell_id)")
-    if value["schema"] > SCHEMA:
-        raise UsageError(f"{where}: schema {value['schema']} is newer than this ropebench reads ({SCHEMA}); upgrade it")
-    while value["schema"] < SCHEMA:
-        if value["schema"] not in UPGRADES:
-            raise UsageError(f"{where}: schema {value['schema']} is not known")
-        value = UPGRADES[value["schema"]](value)
-    if not _whole(value, file.name.endswith(SAMPLES)):
-        raise UsageError(f"{where}: not a whole ropebench record; mend or remove this line")
-    record: Json = value
-    return record
-
-
-def _whole(value: Json, sample: bool) -> bool:
-    """Whether a line has what reading relies on; the rest is as it was written."""
-    if sample:
-        hashed, scored = value.get("prompt_sha256"), value.get("scores")
-        return type(value.get("index")) is int and isinstance(hashed, str) and isinstance(scored, dict)
-    outcome, condition = value.get("outcome"), value.get("condition")
-    if value.get("kind") != "run":
-        return isinstance(value.get("kind"), str)
-    return isinstance(outcome, dict) and outcome.get("status") in STATUSES and isinstance(condition, dict)
-
-
-def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is not a number in JSON")
+            yield parsed(f"{file.name}:{len(lines) + 1}", last, file.name.endswith(SAMPLES))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from ropebench.store import Stored
 from ropebench.task import Example
 from ropebench.work import DryRunner, Work, one_pass
 
-_LOOK = 2**17  # ids of the prompts that are looked at to see how much of them begins alike
+# How many prompts, and ids of them, are looked at to see how much of them begins alike.
+_LOOK, _LOOK_IDS = 64, 2**17
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ def _answers(cells: Sequence[Cell], tokenizer: Any) -> Any:
     """The work of one sample of a cell: as the samples of the shortest length show it, scaled to the cell's length."""
     shortest = min(cells, key=lambda cell: cell.length)
     examples: list[Example] = []
-    for example in islice(_stream(shortest, tokenizer), max(cell.n for cell in cells)):
+    for example in islice(_stream(shortest, tokenizer), min(_LOOK, max(cell.n for cell in cells))):
         if example.skip is None:
             examples.append(example)
-        if sum(len(one.ids) for one in examples) >= _LOOK:
+        if sum(len(one.ids) for one in examples) >= _LOOK_IDS:
             break
     seen: dict[tuple[bool, bool], Work] = {}
 

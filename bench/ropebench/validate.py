@@ -9,25 +9,27 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from ropebench.loading import QUANTIZATIONS
 from ropebench.outcome import metrics_of
 from ropebench.record import STATUSES, Json, digest
 
 # Keys of a record by group, as `results/README.md` explains them; those of OPTIONAL may be absent, and read as null.
 TOP = ("schema", "kind", "record_id", "cell_id", "run_id", "series", "created")
 GROUPS: dict[str, tuple[str, ...]] = {
-    "model": ("id", "source", "revision", "dtype", "attention", "quantization", "rotary_dim", "theta", "trained_length",
-              "base", "sliding_window", "remote_code"),
+    "model": ("id", "source", "revision", "dtype", "attention", "quantization", "compiled", "device_map",
+              "rotary_dim", "theta", "trained_length", "base", "sliding_window", "remote_code"),
     "method": ("name", "version", "params", "set_params", "code", "factor", "factor_rule", "label", "length_dependent",
                "inv_freq", "attention_factor"),
     "task": ("name", "version", "params", "code", "label", "scorer", "gated", "corpus", "samples_sha256", "metrics"),
     "condition": ("length", "seed", "bos", "bos_used", "first_id", "chat_template", "n_requested", "n_scored",
                   "n_skipped", "tokens_min", "tokens_mean", "tokens_max"),
     "outcome": ("status", "error", "metrics", "primary"),
-    "cost": ("seconds", "tokens", "tokens_per_second", "peak_bytes", "runs", "partial"),
-    "provenance": ("commit", "dirty", "argv", "versions", "platform", "device"),
+    "cost": ("seconds", "tokens", "tokens_per_second", "peak_bytes", "sizes", "estimate", "runs", "partial"),
+    "provenance": ("commit", "dirty", "argv", "versions", "platform", "device", "hardware"),
 }  # fmt: skip
 OPTIONAL = {("task", "gated"), ("model", "sliding_window"), ("model", "remote_code"), ("model", "source"),
-            ("cost", "runs"), ("cost", "partial"), ("condition", "first_id")}  # fmt: skip
+            ("model", "compiled"), ("model", "device_map"), ("cost", "sizes"), ("cost", "estimate"), ("cost", "runs"),
+            ("cost", "partial"), ("condition", "first_id"), ("provenance", "hardware")}  # fmt: skip
 SAMPLE = ("schema", "kind", "cell_id", "run_id", "series", "index", "prompt_sha256", "tokens", "skip", "scores",
           "output", "targets", "meta", "nll_bins", "cost")  # fmt: skip
 
@@ -119,7 +121,11 @@ def identity_of(record: Mapping[str, Any]) -> Json | None:
     if method["inv_freq"] is None and not imported:
         return None
     values = [f"{value:.6e}" for value in [*(method["inv_freq"] or ()), method["attention_factor"] or 1.0]]
-    about = {"quantization": None, **{k: model[k] for k in ("id", "revision", "trained_length", "dtype", "attention")}}
+    about = {key: model[key] for key in ("id", "revision", "trained_length", "dtype", "attention")}
+    # The format that a checkpoint comes in is part of its revision; one made while loading is not.
+    about["quantization"] = model["quantization"] if model["quantization"] in QUANTIZATIONS else None
+    if model.get("compiled"):
+        about["compiled"] = True
     identity = {
         "model": about,
         "method": {
