@@ -20,7 +20,8 @@ _PACKAGE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model by name. `source` is a hub id, `folder:PATH` or `gguf-package:PACKAGE` (with `file` inside it)."""
+    """A model by name. `source` is a hub id, `folder:PATH` or `gguf-package:PACKAGE` (with `file` inside it); `docs` is
+    the long text that tasks read where none is asked for (empty: each task's own)."""
 
     id: str
     source: str
@@ -31,11 +32,17 @@ class ModelSpec:
     quantization: str = ""
     note: str = ""
     install: str = ""
+    docs: str = ""
 
     @property
     def folder(self) -> Path | None:
         """The local folder, for a source of that kind."""
         return Path(self.source.removeprefix("folder:")) if self.source.startswith("folder:") else None
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it lies in this package."""
+        return self.folder is not None and self.folder.resolve().is_relative_to(Path(__file__).resolve().parent)
 
     @property
     def package(self) -> str | None:
@@ -56,6 +63,7 @@ _TYPES: dict[str, type] = {
     "quantization": str,
     "note": str,
     "install": str,
+    "docs": str,
 }
 
 

@@ -195,7 +195,7 @@ def _model(cell: Cell) -> Json:
     card, geometry = cell.card, cell.geometry
     return {
         "id": card.id,
-        "source": "folder" if card.spec.folder is not None else card.spec.source,
+        "source": "bundled" if card.spec.bundled else "folder" if card.spec.folder is not None else card.spec.source,
         "revision": card.revision,
         "dtype": cell.dtype,
         "attention": cell.attention,

@@ -73,7 +73,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
     notes = _about(model, attention, sweep.attention)
-    asked = [_asked(sweep, task, entry, trained, corpora, notes) for task, entry in tasks]
+    asked = [_asked(sweep, task, entry, trained, spec.docs, corpora, notes) for task, entry in tasks]
     target = sweep.target or max(max(one.lengths) for one in asked)
     baseline = "native" if model.geometry.shipped else "none"
     chat = {"on": True, "off": False, "auto": spec.instruct}[sweep.chat_template]
@@ -166,7 +166,7 @@ def _rows(
             yield method, entry
 
 
-def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, corpora: bool, notes: list[str]) -> _Asked:
+def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, docs: str, corpora: bool, notes: list[str]) -> _Asked:
     lengths = sweep.lengths_of(entry.name)
     if lengths is None:
         default = task.default_lengths([max(1, int(trained * share)) for share in _SHARES])
@@ -178,7 +178,7 @@ def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, corpora: bool, 
             notes.append(f"{entry.name}: default lengths below its minimum of {task.minimum_length} left out: {left}")
     corpus = None
     if task.needs_corpus and corpora:
-        word = sweep.docs_of(entry.name) or task.docs()
+        word = sweep.docs_of(entry.name) or docs or task.docs()
         if word is None:
             raise UsageError(f"task {task.name!r} needs long text: give --docs installed, or --docs FOLDER")
         corpus = open_corpus(word, sweep.offline)
