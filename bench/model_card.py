@@ -17,6 +17,7 @@ from typing import Any
 
 from ropebench import store
 from ropebench.lens.tiny.recipe import RECIPE
+from ropebench.record import canonical
 from ropebench.report.cells import Block, blocks, cell_rows, samples_by_cell
 from ropebench.report.tables import Table, as_markdown, cell_text, table
 
@@ -77,7 +78,7 @@ def skills(found: Sequence[Block]) -> Table:
         block = by_label[label]
         cells = [block.cell("none", length) for length in lengths]
         value = cells[-1]["measured"]
-        reached = "" if goal is None else "yes" if value >= goal else "**no**"
+        reached = "" if goal is None else "yes" if value >= goal else "no"
         shown = [f"{cell_text(cell, True)}, n={cell['n']}" for cell in cells]
         rows.append((label, meaning, *shown, "" if goal is None else f"{goal:.0%}", reached))
     title = "Skills inside the window, in percent with 95 % intervals"
@@ -100,6 +101,10 @@ def curve(log: Sequence[dict[str, Any]]) -> Table:
     return Table("The training curve", ("step", "tokens", *(k.removesuffix(".nll") for k in CURVE)), rows, None, notes)
 
 
+def _of_curve(record: dict[str, Any]) -> bool:
+    return "tiny" in record["provenance"]["argv"] and record["method"]["name"] != "none"
+
+
 def card(results: str, log: str) -> str:
     records = [r for r in store.newest_ok(store.read(results)) if r["model"]["id"] == "tiny"]
     samples = samples_by_cell(records, store.samples(results))
@@ -114,14 +119,15 @@ def card(results: str, log: str) -> str:
         parameters=parameters, megabytes=weights.stat().st_size / 1e6, longest=16 * shape.window,
         tokens=lines[-1]["tokens"], steps=RECIPE.steps, seed=RECIPE.seed, **vars(shape),
     )  # fmt: skip
-    at_window = [r for r in records if r["condition"]["length"] in (256, 512) and r["method"]["name"] == "none"]
-    beyond = [r for r in records if any(r["condition"]["length"] == k * shape.window for k in (1, 2, 4, 8, 16))]
-    several = {r["cell_id"] for r in beyond if r["method"]["name"] != "none"}
-    tasks = {r["task"]["label"] for r in beyond if r["cell_id"] in several}
+    at_window = [r for r in records if "tiny-skills" in r["provenance"]["argv"]]
+    # The unmodified model at its window is one cell of both sweeps.
+    asked = {canonical([r["task"]["label"], r["task"]["params"]]) for r in records if _of_curve(r)}
+    beyond = [r for r in records if r["condition"]["length"] >= shape.window]
+    beyond = [r for r in beyond if canonical([r["task"]["label"], r["task"]["params"]]) in asked]
     parts = [head, as_markdown(skills(blocks(cell_rows(at_window, samples))), "##")]
     parts.append("## Beyond the window\n")
     parts.append("One factor of 16 at every length, as a deployed model has it; `none` is the model unmodified.\n")
-    shown = blocks(cell_rows([r for r in beyond if r["task"]["label"] in tasks], samples))
+    shown = blocks(cell_rows(beyond, samples))
     parts += [as_markdown(table(block)) for block in shown]
     parts.append(as_markdown(curve(lines), "##"))
     commits = sorted({r["provenance"]["commit"] for r in records})

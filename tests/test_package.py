@@ -101,6 +101,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     assert wanted <= names
     assert {"ropebench/models.toml", "ropebench/py.typed", "ropebench/_tasks/niah.py"} <= names
+    model = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
+    assert {f"ropebench/_models/tiny/{name}" for name in model} <= names
+    assert wheel.stat().st_size < 12e6
     assert any(re.fullmatch(r"ropebench/_sweeps/\w+\.toml", name) for name in names)
     assert [name for name in names - wanted if Path(name).suffix in {".py", ".pyc", ".toml"}] == []
     assert {name.split("/")[0] for name in names} == {"ropebench"}
@@ -132,6 +135,12 @@ def test_installed_copy_tells_its_version(command: Command) -> None:
 
 def test_installed_copy_finds_built_in_tasks(command: Command) -> None:
     assert {"proofpile", "niah"} <= listed(command, "tasks")
+
+
+def test_installed_copy_finds_the_bundled_model(command: Command, tmp_path: Path) -> None:
+    words = ["run", "--model", "tiny", "--method", "yarn", "--tasks", "kv", "--lengths", "512,1k", "--n", "1"]
+    done = command("-m", "ropebench.cli", *words, "--results", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_installed_copy_takes_a_plug_in_file(command: Command, tmp_path: Path) -> None:
