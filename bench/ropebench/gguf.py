@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ropebench.cache import cache_dir
 from ropebench.errors import UsageError
+from ropebench.memory import release
 
 
 def converted(name: str, package: str, filename: str, install: str) -> tuple[str, str]:
@@ -31,6 +32,7 @@ def converted(name: str, package: str, filename: str, install: str) -> tuple[str
     if not (folder / "config.json").is_file():
         try:
             _convert(name, file, folder)
+            release("cpu")  # what the conversion took is no part of any measurement that this process plans or makes
         except OSError as error:
             raise UsageError(
                 f"model {name!r}: {filename} cannot be converted into the cache ({error.strerror or error}); "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 
 # How allocators say it where they raise a plain RuntimeError (CPU on Linux and Windows, mps, cuBLAS, the system).
 _EXHAUSTED = (
@@ -71,9 +73,15 @@ class PeakMemory:
 
 
 def release(device: str) -> None:
-    """Give back what a failed measurement held. Call it when its exception, which holds its tensors, is gone."""
+    """Give back to the system what is no longer used. After a failure call it when its exception, which holds tensors,
+    is gone."""
     gc.collect()
     if device.startswith("cuda"):
         import torch
 
         torch.cuda.empty_cache()
+    elif device.startswith("cpu"):
+        # glibc keeps freed memory for itself, and it would count as held in every later figure of this process.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+        if trim is not None:
+            trim(0)
