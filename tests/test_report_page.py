@@ -20,7 +20,7 @@ from ropebench.report.style import STYLES, style, styles
 ROOT = Path(__file__).parents[1]
 
 
-def test_documents_of_several_lengths_are_listed_once_per_corpus(records, samples, tmp_path):
+def test_documents_of_several_lengths_are_listed_once_per_corpus(records, samples, tmp_path, no_drawing):
     for record in records:
         if record["condition"]["length"] == 4096:
             del record["task"]["corpus"]["documents"][1:]
@@ -159,7 +159,7 @@ def test_frequencies_plot(tmp_path):
     assert all(path.stat().st_size > 5000 for path in paths)
 
 
-def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_path):
+def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_path, no_drawing):
     assert leaderboard.check(records, samples, tmp_path)[:3] == ["README.md", "leaderboard.csv", "index.html"]
     paths = leaderboard.build(records, samples, tmp_path)
     assert leaderboard.check(records, samples, tmp_path) == []
@@ -196,7 +196,7 @@ def test_leaderboard_needs_records(tmp_path):
         leaderboard.build([], {}, tmp_path)
 
 
-def test_a_strange_name_breaks_neither_page_nor_files(records, samples, tmp_path):
+def test_a_strange_name_breaks_neither_page_nor_files(records, samples, tmp_path, no_drawing):
     for record in records:
         record["model"]["id"] = "../<b>x|y"
         record["task"]["label"] = "a/b"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ropebench.report import figures, leaderboard
+from ropebench.report import leaderboard
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "ropebench" / "report" / "page"
@@ -22,17 +22,7 @@ PAGE = ROOT / "bench" / "ropebench" / "report" / "page"
 EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)>"\' onmouseover="alert(3)'
 
 
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch):
-    """Drawing takes seconds and is tested elsewhere: a plot is three bytes here."""
-
-    def draw(one, samples, folder):
-        path = folder / f"{one.stem}.png"
-        path.write_bytes(b"png")
-        path.with_suffix(".svg").write_bytes(b"svg")
-        return [path]
-
-    monkeypatch.setattr(figures, "draw", draw)
+pytestmark = pytest.mark.usefixtures("no_drawing")
 
 
 def build(records, samples, folder) -> str:
