@@ -126,8 +126,8 @@ def _stem(*parts: str) -> str:
     return "_".join(re.sub(r"[^a-z0-9.=]+", "-", part.lower()).strip("-.") for part in parts)[:120]
 
 
-def draw(planned: Planned, samples: Samples, folder: Path) -> list[Path]:
-    """Write stem.png and stem.svg into a folder; returns both paths."""
+def draw(planned: Planned, samples: Samples, folder: Path, enough: Any = None) -> list[Path]:
+    """Write stem.png and stem.svg into a folder; returns both paths. `enough`: an `effective.Enough`, or the default."""
     from ropebench.report import heatmap, plots
 
     stem, block = folder / planned.stem, planned.block
@@ -148,6 +148,9 @@ def draw(planned: Planned, samples: Samples, folder: Path) -> list[Path]:
     differences = baseline_differences(block, samples, planned.metric)
     if planned.kind == "difference":
         return plots.difference_by_length(block, differences, planned.metric, stem)
+    from ropebench.report.effective import Enough
     from ropebench.report.reach import reach_plot, reaches
 
-    return reach_plot(block, reaches(block, differences), planned.metric, stem)
+    enough = enough or Enough()
+    found = reaches(block, differences, samples, planned.metric, enough)
+    return reach_plot(block, found, planned.metric, stem, enough)

@@ -21,6 +21,7 @@ from typing import Any
 from ropebench.report import figures, provenance, summary
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Row, Samples
+from ropebench.report.effective import Enough
 from ropebench.report.sections import composite_tables, family_tables, tables_of
 from ropebench.report.tables import Table, cell_text, number
 
@@ -41,6 +42,7 @@ class Board:
     records: Mapping[str, Record]
     measured: Sequence[Record]
     said: Sequence[str]
+    enough: Enough = Enough()
 
     def plots_of(self, block: Block) -> list[figures.Planned]:
         """The plots of one block, those of its family and model left out."""
@@ -96,7 +98,7 @@ def _model(name: str, blocks: Sequence[Block], board: Board, folder: Path) -> di
         "said": [summary.verdict(block, board.samples, board.records) for block in alone],
         "glance": glance and _grid(glance),
         "families": [
-            {"table": _grid(one)} for one in [*family_tables(blocks), *composite_tables(blocks, board.samples)]
+            {"table": _grid(one)} for one in [*family_tables(blocks, board.samples, board.enough), *composite_tables(blocks, board.samples)]
         ],
         "pictures": [_picture(one, folder) for one in board.family_plots(blocks)],
         "parts": [
@@ -111,7 +113,7 @@ def _model(name: str, blocks: Sequence[Block], board: Board, folder: Path) -> di
 
 
 def _tables(block: Block, board: Board) -> list[Table]:
-    return tables_of(block, board.samples, board.records)
+    return tables_of(block, board.samples, board.records, board.enough)
 
 
 def _picture(one: figures.Planned, folder: Path) -> dict[str, str]:
