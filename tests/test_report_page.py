@@ -14,6 +14,7 @@ from report_records import block, pick
 from ropebench.errors import UsageError
 from ropebench.report import figures, heatmap, leaderboard, plots, reach
 from ropebench.report.cells import blocks, cell_rows
+from ropebench.report.effective import Effective, Enough
 from ropebench.report.paired import baseline_differences, by_cell
 from ropebench.report.style import STYLES, style, styles
 
@@ -90,36 +91,38 @@ def test_differences_by_depth_are_taken_sample_by_sample(records, samples):
 def test_cost_and_reach_of_a_likelihood(records, samples):
     """yarn costs 0.015 nats inside the window and gains 1.275 at 4096; pi costs 0.95 and gains 0.2."""
     found = block(records, samples, "proofpile")
-    at = reach.reaches(found, baseline_differences(found, samples, "nll"))
-    assert {label: (one.cost, one.reach) for label, one in at.items()} == {
-        "none": (0, 0),
-        "pi×2": (pytest.approx(0.95), pytest.approx(0.2)),
-        "yarn×2": (pytest.approx(0.015), pytest.approx(1.275)),
+    at = reach.reaches(found, baseline_differences(found, samples, "nll"), samples, "nll")
+    assert {label: (one.cost, one.gain, one.far.tokens) for label, one in at.items()} == {
+        "none": (0, 0, 2048),
+        "pi×2": (pytest.approx(0.95), pytest.approx(0.2), 0),
+        "yarn×2": (pytest.approx(0.015), pytest.approx(1.275), 4096),
     }
     assert at["yarn×2"].low < 1.275 < at["yarn×2"].high
     assert at["yarn×2"].cost_low < 0.015 < at["yarn×2"].cost_high
+    assert (at["yarn×2"].far.low, at["yarn×2"].far.high, at["yarn×2"].far.open) == (4096, 4096, True)
     inside = [record for record in records if record["condition"]["length"] <= 2048]
     found = block(inside, samples, "proofpile")
-    assert reach.reaches(found, baseline_differences(found, samples, "nll")) == {}
+    assert reach.reaches(found, baseline_differences(found, samples, "nll"), samples, "nll") == {}
 
 
-def test_reach_of_a_score_is_its_effective_length(records, samples):
-    """85 % of the unmodified model's 100 % at 1024 tokens: yarn has 80 % there, and 67 % at 4096."""
+def test_reach_of_a_score_is_the_effective_length_of_the_table(records, samples):
+    """85 % of the unmodified model's 100 % at 1024 tokens: yarn has 80 % there, and 67 % at 4096; 60 % are less."""
     found = block(records, samples, "niah")
-    assert {label: reach.effective_length(found, label) for label in found.labels} == {
-        "none": 1024,
-        "pi×2": 0,
-        "yarn×2": 0,
-    }
-    pick(records, "niah", "none", 1024)["outcome"]["metrics"]["recall"]["value"] = 0.7
-    found = block(records, samples, "niah")
-    assert reach.effective_length(found, "yarn×2") == 4096
+    differences = baseline_differences(found, samples, "recall")
+    at = reach.reaches(found, differences, samples, "recall")
+    assert {label: one.far.tokens for label, one in at.items()} == {"none": 1024, "pi×2": 0, "yarn×2": 0}
+    at = reach.reaches(found, differences, samples, "recall", Enough(share=60))
+    assert {label: one.far.tokens for label, one in at.items()} == {"none": 1024, "pi×2": 0, "yarn×2": 4096}
+    assert {one.gain for one in at.values()} == {None}
 
 
 def test_methods_that_hide_one_another_are_shown_again():
-    far = {"a": reach.Reach(0.03, None, None, 1.09), "b": reach.Reach(0.031, None, None, 1.08)}
-    assert reach.leading(far | {"pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "b"]
-    assert reach.leading({"a": far["a"], "pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "pi"]
+    def at(cost, gain):
+        return reach.Reach(cost, None, None, Effective(4096, None, None, True), gain)
+
+    far = {"a": at(0.03, 1.09), "b": at(0.031, 1.08)}
+    assert reach.leading(far | {"pi": at(1.7, -0.6)}) == ["a", "b"]
+    assert reach.leading({"a": far["a"], "pi": at(1.7, -0.6)}) == ["a", "pi"]
 
 
 def test_points_at_the_trained_window_stand_before_its_line():

@@ -54,6 +54,9 @@ class Enough:
         return self.share / 100
 
 
+ENOUGH = Enough()
+
+
 @dataclass(frozen=True)
 class Effective:
     """An effective length in tokens (0: not even the shortest) with the ends of its interval, None where there is
@@ -142,7 +145,11 @@ def absolute(known: Mapping[str, Curve], label: str, threshold: float = EFFECTIV
 
 def of_family(family: Family, samples: Samples, threshold: float = EFFECTIVE) -> dict[str, Effective]:
     """By method, the longest length at which the mean of RULER's 13 tasks reaches `threshold` percent. The samples of
-    each task are redrawn apart; lengths at which a task is missing are left out."""
+    each task are redrawn apart; lengths at which a task is missing are left out.
+
+    The made-up samples draw every task towards one half, which averaging does not lessen while it does lessen the
+    spread; so they widen the interval here and do not move it: the redrawn means are centred on the mean itself.
+    """
     tasks = [curves(block, samples, block.first["metric"], seed) for seed, block in enumerate(family.blocks)]
     found: dict[str, Effective] = {}
     for label in family.labels:
@@ -152,7 +159,8 @@ def of_family(family: Family, samples: Samples, threshold: float = EFFECTIVE) ->
             if score is not None:
                 parts = [task.get(label, {}).get(length, (0.0, None))[1] for task in tasks]
                 known = [part for part in parts if part is not None]
-                mean[length] = (score, sum(known) / NUMBER_OF_TASKS if len(known) == NUMBER_OF_TASKS else None)
+                redrawn = sum(known) / NUMBER_OF_TASKS if len(known) == NUMBER_OF_TASKS else None
+                mean[length] = (score, None if redrawn is None else redrawn + score - np.nanmean(redrawn))
         reached = absolute({label: mean}, label, threshold)
         if reached is not None:
             found[label] = reached
@@ -177,7 +185,7 @@ def effective_text(block: Block, found: Effective | None, shortest: int | None =
 
 
 def effective_table(
-    block: Block, samples: Samples, records: Mapping[str, Record], enough: Enough = Enough()
+    block: Block, samples: Samples, records: Mapping[str, Record], enough: Enough = ENOUGH
 ) -> Table | None:
     """One line per method: how far it carries, and its tax at every length inside the window. None where nothing was
     measured beyond the window, where there is no baseline, or where the scores say nothing."""
@@ -206,11 +214,11 @@ def effective_table(
 
 
 def _notes(block: Block, inside: Sequence[int], metric: str, enough: Enough) -> list[str]:
+    theirs = f"the {block.first['metric']} that {block.baseline} has"
     if block.first["direction"] == "higher":
-        what = f"keeps {enough.share:g} % of the {block.first['metric']} that {block.baseline} has at {inside[0]} tokens"
+        what = f"keeps {enough.share:g} % of {theirs} at {inside[0]} tokens"
     else:
-        limit = f"1 ÷ {enough.kept:g} times the {block.first['metric']} that {block.baseline} has at {inside[-1]} tokens"
-        what = f"has at most {limit}"
+        what = f"has at most 1 ÷ {enough.kept:g} times {theirs} at {inside[-1]} tokens"
     made_up = ", with a made-up sample of 0 and one of 1 in each cell" if block.percent else ""
     lost = "below" if block.first["direction"] == "higher" else "above"
     return [

@@ -127,7 +127,7 @@ def _stem(*parts: str) -> str:
 
 
 def draw(planned: Planned, samples: Samples, folder: Path, enough: Any = None) -> list[Path]:
-    """Write stem.png and stem.svg into a folder; returns both paths. `enough`: an `effective.Enough`, or the default."""
+    """Write stem.png and stem.svg into a folder; returns both paths. `enough`: an `effective.Enough`."""
     from ropebench.report import heatmap, plots
 
     stem, block = folder / planned.stem, planned.block
@@ -148,9 +148,9 @@ def draw(planned: Planned, samples: Samples, folder: Path, enough: Any = None) -
     differences = baseline_differences(block, samples, planned.metric)
     if planned.kind == "difference":
         return plots.difference_by_length(block, differences, planned.metric, stem)
-    from ropebench.report.effective import Enough
+    from ropebench.report.effective import ENOUGH
     from ropebench.report.reach import reach_plot, reaches
 
-    enough = enough or Enough()
+    enough = enough or ENOUGH
     found = reaches(block, differences, samples, planned.metric, enough)
     return reach_plot(block, found, planned.metric, stem, enough)

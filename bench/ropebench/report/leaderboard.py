@@ -15,7 +15,7 @@ from ropebench.report import figures, provenance, site, summary
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.dissociation import with_dissociation
-from ropebench.report.effective import Enough
+from ropebench.report.effective import ENOUGH, Enough
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell
 from ropebench.report.pooling import pooled
@@ -27,7 +27,7 @@ README, CSV, PAGE = "README.md", "leaderboard.csv", "index.html"
 
 
 def build(
-    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = Enough()
+    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = ENOUGH
 ) -> list[Path]:
     """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell; `every`: all
     that are stored, to see whether repeats agree.
@@ -47,7 +47,7 @@ def build(
 
 
 def check(
-    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = Enough()
+    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = ENOUGH
 ) -> list[str]:
     """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
     texts, board = _pages(list(records), samples, every, enough)

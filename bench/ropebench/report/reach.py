@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ropebench.comparison import Difference
 from ropebench.report.cells import Block, Samples
-from ropebench.report.effective import Effective, Enough, curves, relative
+from ropebench.report.effective import ENOUGH, Effective, Enough, curves, relative
 from ropebench.report.paired import tax, unit
 from ropebench.report.plots import figure, line, save, tokens
 from ropebench.report.style import styles
@@ -38,7 +38,7 @@ class Reach:
 
 def reaches(
     block: Block, differences: Mapping[tuple[str, int], Difference], samples: Samples, metric: str,
-    enough: Enough = Enough(),
+    enough: Enough = ENOUGH,
 ) -> dict[str, Reach]:  # fmt: skip
     """By method label, for those with both numbers; empty where nothing was measured on one side of the window."""
     found: dict[str, Reach] = {}
@@ -82,7 +82,7 @@ def leading(found: Mapping[str, Reach]) -> list[str]:
 
 
 def reach_plot(
-    block: Block, found: Mapping[str, Reach], metric: str, stem: Path, enough: Enough = Enough()
+    block: Block, found: Mapping[str, Reach], metric: str, stem: Path, enough: Enough = ENOUGH
 ) -> list[Path]:
     """Cost to the right, reach upwards: better methods stand further up and further left. For a likelihood the second
     half has the gain at the longest length, of the methods at the best corner where others are far off."""
@@ -123,8 +123,9 @@ def _effective(axes: Axes, block: Block, found: Mapping[str, Reach]) -> None:
     def place(length: int) -> int:
         return sum(one <= length for one in block.lengths)
 
-    for at_, (label, at) in enumerate(found.items()):
-        colour, up = looks[label].colour, step * (at_ - (len(found) - 1) / 2)
+    for label, at in found.items():
+        equal = [one for one in found if found[one].far.tokens == at.far.tokens]
+        colour, up = looks[label].colour, step * (equal.index(label) - (len(equal) - 1) / 2)
         x, y = scale * at.cost, place(at.far.tokens) + up
         axes.plot([x], [y], label=label, **(line(looks[label]) | {"linestyle": "none"}))
         if at.cost_low is not None and at.cost_high is not None:
@@ -133,9 +134,9 @@ def _effective(axes: Axes, block: Block, found: Mapping[str, Reach]) -> None:
             axes.vlines([x], place(at.far.low) + up, place(at.far.high) + up, color=colour, linewidth=1.2)
     top = len(block.lengths)
     if any(at.far.open for at in found.values()):
-        axes.annotate("", xy=(1.015, top + 0.45), xytext=(1.015, top - 0.25), xycoords=axes.get_yaxis_transform(),
-                      textcoords=axes.get_yaxis_transform(), annotation_clip=False,
-                      arrowprops={"arrowstyle": "->", "color": "#555555"})  # fmt: skip
+        edge = axes.get_yaxis_transform()  # x as a share of the width
+        arrow = {"arrowstyle": "->", "color": "#555555"}
+        axes.annotate("", (0.97, top + 0.45), (0.97, top - 0.2), xycoords=edge, textcoords=edge, arrowprops=arrow)
     if not block.percent:
         # From hundredths of a nat to whole ones: linear near zero, logarithmic further out.
         axes.set_xscale("symlog", linthresh=0.1, linscale=1.5)

@@ -101,8 +101,8 @@ def family_table(family: Family, reached: Mapping[str, str] | None = None, thres
     lengths, block = family.lengths, family.first
     columns = ("method", *(f"{length} ({block.multiple(length)})" for length in lengths), "mean", "weighted to long",
                "weighted to short", "effective length")  # fmt: skip
-    rows = tuple((label, *(_cell(family, label, length) for length in lengths), *_over_lengths(family, label, reached, threshold))
-                 for label in family.labels)  # fmt: skip
+    over = {label: _over_lengths(family, label, reached, threshold) for label in family.labels}
+    rows = tuple((label, *(_cell(family, label, at) for at in lengths), *over[label]) for label in family.labels)
     beyond = [place for place, length in enumerate(lengths, 1) if length > block.trained_length]
     title = f"{block.first['model_id']} · {family.label} · mean of {NUMBER_OF_TASKS} tasks, % (higher is better)"
     return Table(title, columns, rows, beyond[0] if beyond else None, tuple(_notes(family, threshold, bool(reached))))

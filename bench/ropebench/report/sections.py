@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from ropebench.report.cells import Block, Record, Samples
 from ropebench.report.composite import composite_table
 from ropebench.report.dissociation import dissociation_table
-from ropebench.report.effective import Enough, effective_table, effective_text, of_family
+from ropebench.report.effective import ENOUGH, Enough, effective_table, effective_text, of_family
 from ropebench.report.paired import compared_metric, difference_table
 from ropebench.report.ruler_summary import families, family_table
 from ropebench.report.tables import Table, table
 from ropebench.stats import MIN_CLUSTERS
 
 
-def tables_of(
-    block: Block, samples: Samples, records: Mapping[str, Record], enough: Enough = Enough()
-) -> list[Table]:
+def tables_of(block: Block, samples: Samples, records: Mapping[str, Record], enough: Enough = ENOUGH) -> list[Table]:
     """The values of a block, then its differences to the baseline, its effective lengths, and the dissociation where
     the task has both metrics. Scores over too few haystacks have no differences: they would only look like evidence."""
     found = [table(block)]
@@ -36,7 +34,7 @@ def composite_tables(blocks: Iterable[Block], samples: Samples) -> list[Table]:
     return [one for one in found if one is not None]
 
 
-def family_tables(blocks: Iterable[Block], samples: Samples, enough: Enough = Enough()) -> list[Table]:
+def family_tables(blocks: Iterable[Block], samples: Samples, enough: Enough = ENOUGH) -> list[Table]:
     """The means of task families, where several of their tasks were run."""
     found = []
     for family in families(blocks):
