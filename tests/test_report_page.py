@@ -151,6 +151,20 @@ def test_plots_are_written_and_the_same_twice(records, samples, tmp_path):
     assert first[0].read_bytes().startswith(b"\x89PNG")
 
 
+def test_titles_stay_inside_narrow_figures_and_one_length_is_a_line_per_method(records, samples, tmp_path):
+    """A map of one method at one length is 4.4 inches wide; its title once ran out of it."""
+    for line in plots.wrapped("a long name " * 12 + "\nsecond", 4.4).splitlines():
+        assert len(line) <= 62
+    one = [record for record in records if record["condition"]["length"] == 1024]
+    planned = figures.plan(blocks(cell_rows(one, samples)), samples, by_cell(one))
+    sizes = {}
+    for shown in planned:
+        if shown.kind == "value":
+            png = figures.draw(shown, samples, tmp_path)[0].read_bytes()
+            sizes[shown.block.first["metric"]] = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+    assert sizes == {"perplexity": (960, 336), "recall": (960, 336)}  # three methods: 0.28 inches each, and 1.4
+
+
 def test_frequencies_plot(tmp_path):
     default = [2 * math.pi * 100.0 ** (k / 4) for k in range(4)]
     rows = [

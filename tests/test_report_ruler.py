@@ -150,6 +150,7 @@ def test_half_a_family_stands_for_nothing():
     records, samples = stored(*[one(task, method, 4096, 5) for task in TASKS[:6] for method in ("none", "yarn")])
     found = blocks(cell_rows(records, samples))
     assert len(outside(found)) == 6
+    assert family_tables(found, samples) == []  # all of it would be blank
     assert len(in_short(found, samples, by_cell(records)).rows) == 6
 
 

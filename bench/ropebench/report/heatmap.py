@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ropebench.report.cells import Block, Samples
 from ropebench.report.evidence import scored
-from ropebench.report.plots import figure, save, tokens
+from ropebench.report.plots import figure, save, tokens, wrapped
 
 _MOST_ROWS = 11
 

@@ -62,7 +62,7 @@ def _same(path: Path, text: str) -> bool:
 
 
 def _pages(
-    records: list[Record], samples: Samples, every: Iterable[Record], enough: Enough
+    records: list[Record], samples: Samples, every: Iterable[Record], enough: Enough = ENOUGH
 ) -> tuple[dict[str, str], site.Board]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")

@@ -114,12 +114,12 @@ def _value_at(block: Block, length: int, stem: Path) -> list[Path]:
     scale = 100 if block.percent else 1
     with figure(6.4, 0.28 * len(block.labels) + 1.4) as (drawn, axes):
         for place, label in enumerate(block.labels):
-            cell = block.cell(label, length)
+            cell, look = block.cell(label, length), looks[label]
             if cell is None or cell["value"] is None:
                 continue
-            axes.plot([scale * cell["value"]], [place], **(line(looks[label]) | {"linestyle": "none"}))
+            axes.plot([scale * cell["value"]], [place], **(line(look) | {"linestyle": "none"}))
             if cell["low"] is not None and cell["high"] is not None:
-                axes.hlines([place], scale * cell["low"], scale * cell["high"], color=looks[label].colour, linewidth=1.2)
+                axes.hlines([place], scale * cell["low"], scale * cell["high"], color=look.colour, linewidth=1.2)
         axes.set_yticks(range(len(block.labels)), block.labels)
         axes.set_ylim(len(block.labels) - 0.5, -0.5)
         if block.percent:

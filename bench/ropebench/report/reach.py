@@ -18,7 +18,7 @@ from ropebench.comparison import Difference
 from ropebench.report.cells import Block, Samples
 from ropebench.report.effective import ENOUGH, Effective, Enough, curves, relative
 from ropebench.report.paired import tax, unit
-from ropebench.report.plots import figure, line, save, tokens
+from ropebench.report.plots import figure, line, save, tokens, wrapped
 from ropebench.report.style import styles
 
 
@@ -104,11 +104,10 @@ def reach_plot(
             grid[0, 1].set_title(f"{less}gain at {tokens(block.lengths[-1])}", loc="left", fontsize=9)
             left.set_title("how far", loc="left", fontsize=9)
         bars = "bars: 95 % intervals" if known else "no intervals: n too small"
-        drawn.suptitle(
-            f"{block.title}\nagainst {block.baseline}; up: reaches further, left: costs less; {bars}\n"
-            "arrow: no longer length was measured",
-            x=0.01, ha="left", fontsize=9,
-        )  # fmt: skip
+        said = f"{block.title}\nagainst {block.baseline}; up: reaches further, left: costs less; {bars}"
+        if any(at.far.open for at in found.values()):
+            said += "\narrow: no longer length was measured"
+        drawn.suptitle(wrapped(said, drawn.get_figwidth()), x=0.01, ha="left", fontsize=9)
         handles, shown = left.get_legend_handles_labels()
         drawn.legend(handles, shown, loc="outside right center", fontsize=8)
         return save(drawn, stem)

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ropebench.report.plots import Apart, figure, length_axis, line, save
+from ropebench.report.plots import Apart, figure, length_axis, line, save, wrapped
 from ropebench.report.ruler_summary import FAMILY, Family
 from ropebench.report.style import Style, styles
 

@@ -35,9 +35,11 @@ def composite_tables(blocks: Iterable[Block], samples: Samples) -> list[Table]:
 
 
 def family_tables(blocks: Iterable[Block], samples: Samples, enough: Enough = ENOUGH) -> list[Table]:
-    """The means of task families, where several of their tasks were run."""
+    """The means of task families, where all their tasks were run by some method at some length."""
     found = []
     for family in families(blocks):
+        if not any(family.score(label, length) is not None for label in family.labels for length in family.lengths):
+            continue
         reached = {}
         for label, far in of_family(family, samples, enough.threshold).items():
             whole = [length for length in family.lengths if family.score(label, length) is not None]
