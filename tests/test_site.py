@@ -81,13 +81,21 @@ def test_the_answer_comes_first_in_the_words_of_the_readme(records, samples, tmp
     order = [text.index(f'id="{part}"') for part in ("summary", "numbers", "results", "limits", "provenance")]
     assert order == sorted(order)
     words = " ".join(" ".join(Reader(text).words).split())
-    lines = [line for line in readme.splitlines() if line.startswith("- ")]
-    assert len(lines) > 5
-    for line in lines:
-        plain = line[2:].replace("\\", "").replace("`", "")
-        for mark, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
-            plain = plain.replace(mark, sign)
-        assert " ".join(plain.split()) in words, line
+    for line in readme.splitlines():
+        if line.startswith("- "):
+            assert plain(line[2:]) in words, line
+        elif line.startswith("| "):  # a row of a table
+            assert plain(" ".join(re.split(r"(?<!\\)\|", line))) in words, line
+    assert sum(line.startswith(("- ", "| ")) for line in readme.splitlines()) > 40
+    assert readme.count("![") == text.count("<img ")
+
+
+def plain(line: str) -> str:
+    """A line of the README without Markdown's escapes."""
+    line = line.replace("\\", "").replace("`", "")
+    for mark, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        line = line.replace(mark, sign)
+    return " ".join(line.split())
 
 
 def test_every_number_tells_its_interval_n_and_origin(records, samples, tmp_path):

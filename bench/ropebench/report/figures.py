@@ -58,7 +58,8 @@ def plan(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record
             if deep:
                 found.append(_planned("depth", block, metric, f"{shown} by depth and context length"))
             continue
-        found.append(_planned("value", block, metric, f"{shown} by context length"))
+        where = "by context length" if len(block.lengths) > 1 else f"at length {longest}"
+        found.append(_planned("value", block, metric, f"{shown} {where}"))
         differences = baseline_differences(block, samples, metric)
         if not block.percent and differences:
             found.append(_planned("difference", block, metric, f"{metric}, paired difference to {block.baseline}"))
