@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from report_records import cell, share, stored
+from report_records import FIXTURES, cell, share, stored
+from ropebench.cli import main
 from ropebench.errors import UsageError
 from ropebench.report.cells import blocks, cell_rows
 from ropebench.report.effective import Enough, absolute, curves, effective_table, effective_text, relative
@@ -85,6 +88,17 @@ def test_what_counts_as_enough_can_be_asked_for():
         Enough(share=0)
     with pytest.raises(UsageError, match="--effective-threshold 101"):
         Enough(threshold=101)
+
+
+def test_the_command_line_asks_for_it(tmp_path, capsys):
+    for file in FIXTURES.glob("fixture*.jsonl"):
+        shutil.copy(file, tmp_path)
+    words = ["report", "--results", str(tmp_path)]
+    assert main([*words, "--effective-share", "60"]) == 0
+    assert "effective length (60 % of none)" in capsys.readouterr().out
+    for flag in ("--effective-share", "--effective-threshold"):
+        assert main([*words, flag, "0"]) == 2
+        assert f"{flag} 0: a percentage above 0" in capsys.readouterr().err
 
 
 def test_the_table_has_the_tax_at_every_length_inside_the_window():
