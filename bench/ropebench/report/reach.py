@@ -129,8 +129,9 @@ def _effective(axes: Axes, block: Block, found: Mapping[str, Reach]) -> None:
         axes.plot([x], [y], label=label, **(line(looks[label]) | {"linestyle": "none"}))
         if at.cost_low is not None and at.cost_high is not None:
             axes.hlines([y], scale * at.cost_low, scale * at.cost_high, color=colour, linewidth=1.2)
-        if at.far.low is not None and at.far.high is not None:
-            axes.vlines([x], place(at.far.low) + up, place(at.far.high) + up, color=colour, linewidth=1.2)
+        if at.far.low is not None and at.far.high is not None and at.far.low < at.far.high:
+            # Its ends are measured lengths, so they stand on those, not beside them as the marker may.
+            axes.vlines([x], place(at.far.low), place(at.far.high), color=colour, linewidth=1.2)
     top = len(block.lengths)
     if any(at.far.open for at in found.values()):
         edge = axes.get_yaxis_transform()  # x as a share of the width
