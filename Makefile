@@ -36,8 +36,12 @@ demo: .venv/.model  ## every method on the bundled model, some on a small real o
 	@echo
 	@echo "Records: demo/results    Tables and plots: demo/report"
 
+# A process per core, whole files to each, since a file's tests share what they set up. Four at most: each one imports
+# everything anew. One process, as for a debugger: make test PARALLEL=
+PARALLEL = -n logical --maxprocesses 4 --dist loadfile
+
 test: .venv/.ready  ## the fast tests
-	@$(PY) -m pytest -m "not slow and not gpu and not site"
+	@$(PY) -m pytest $(PARALLEL) -m "not slow and not gpu and not site"
 
 test-slow: .venv/.model  ## the tests that take longer or need the small model
 	@$(PY) -m pytest -m "slow and not gpu and not site"

@@ -64,6 +64,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _results(report)
     report.add_argument("--metric", help="another metric than each task's primary one")
     report.add_argument("--model", help="this model only")
+    _enough(report)
     beside = "published numbers beside yours where model, task and protocol match, and why not where they don't"
     report.add_argument("--published", nargs="?", const=True, metavar="FILE", help=f"{beside}; FILE has more of them")
     report.add_argument("--out", metavar="DIR", help="write report.md, report.csv and the plots there")
@@ -75,6 +76,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     board = command("leaderboard", "write the leaderboard (Markdown, CSV, plots) from stored records alone")
     _results(board)
     board.add_argument("--out", default="leaderboard", metavar="DIR", help="where to write (default: leaderboard)")
+    _enough(board)
     board.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not up to date")
     adding = "look over a run's .jsonl from elsewhere, its sample rows beside it, and take it into the results folder"
     board.add_argument("--add", action="append", metavar="FILE", help=f"{adding} (with --check: only look)")
@@ -139,6 +141,13 @@ def parsed(top: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Names
     options = top.parse_args(words[:at])
     options.rest = list(words[at:])
     return options
+
+
+def _enough(sub: argparse.ArgumentParser) -> None:
+    share = "effective length: the share of the unmodified model's score that a method has to keep (default: 85)"
+    sub.add_argument("--effective-share", type=float, default=85.0, metavar="PERCENT", help=share)
+    score = "effective length: the score that it has to reach (default: 85.6, RULER's)"
+    sub.add_argument("--effective-threshold", type=float, default=85.6, metavar="PERCENT", help=score)
 
 
 def _json(sub: argparse.ArgumentParser) -> None:
