@@ -75,7 +75,7 @@ def _published(rows: Sequence[Row]) -> Json:
         "not_published": "; ".join(row.protocol.unknown),
         "metric": row.protocol.metric,
         "values": values,
-        "numbers": "  ".join(f"{length}: {value}" for length, value in values.items()),
+        "numbers": "  ".join(f"{length}: {value if isinstance(value, str) else f'{value:.6g}'}" for length, value in values.items()),
         "tag": row.tag,
         "confidence": TAGS[row.tag],
     }
