@@ -122,7 +122,9 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 )
 def test_a_folder_that_is_not_there_is_said_with_what_is_allowed(word: str) -> None:
     near = r"did you mean 'installed'\? " if word == "instaled" else ""
-    with pytest.raises(UsageError, match=rf"no such folder; {near}allowed: a folder with .*'installed', 'noise', or hub:"):
+    with pytest.raises(
+        UsageError, match=rf"no such folder; {near}allowed: a folder with .*'installed', 'noise', or hub:"
+    ):
         open_corpus(word)
 
 
