@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropebench import __version__
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, unknown
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 
@@ -250,6 +250,8 @@ def by_task(words: Sequence[str], tasks: Sequence[str], value: Callable[[str], A
         task, colon, rest = word.partition(":")
         if colon and task in tasks:
             named[task] = value(rest)
+        elif colon and value is _count:
+            raise unknown(f"task in --n {word}:", task, tasks, "a number alone is for every task")
         elif len(words) > 1:
             raise UsageError(f"{word!r}: with several values write TASK:VALUE, where TASK is one of {', '.join(tasks)}")
         else:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, nearest
 
 _SUFFIXES = (".txt", ".md", ".tex", ".jsonl")
 _ABOUT_THE_FOLDER = {"readme", "copying", "license", "licence", "notice"}
@@ -93,9 +93,10 @@ def open_corpus(word: str, offline: bool = False) -> Corpus:
     name, _, folder = ("", "", word) if _is_folder(word) else word.partition("=")
     path = Path(os.path.expanduser(folder))
     if not _is_folder(folder):
+        near = nearest(word, ("installed", "noise"))
         raise UsageError(
-            f"--docs {word!r}: no such folder; allowed: a folder with {', '.join('*' + s for s in _SUFFIXES)}, "
-            "NAME=FOLDER, 'installed', 'noise', or hub:OWNER/NAME"
+            f"--docs {word!r}: no such folder; {f'did you mean {near!r}? ' if near else ''}allowed: a folder with "
+            f"{', '.join('*' + s for s in _SUFFIXES)}, NAME=FOLDER, 'installed', 'noise', or hub:OWNER/NAME"
         )
     return _folder(name or path.resolve().name or "folder", path, known_corpora().get(name, {}))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ropebench.aliases import ModelSpec
 from ropebench.cell import Cell
 from ropebench.corpus import Corpus, open_corpus
 from ropebench.device import choose_attention, choose_device, choose_dtype
@@ -72,8 +73,13 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     attention = choose_attention(sweep.attention, model.config)
     geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
+    if (sweep.target or trained) < trained and any(method.scales and method.uses_factor for method, _ in methods):
+        raise UsageError(
+            f"--target {sweep.target} is below the trained window of {model.id} ({trained} tokens), and no method "
+            f"shrinks a window; give more than {trained}, or leave it out: the longest of --lengths is then the target"
+        )
     notes = _about(model, attention, sweep.attention)
-    asked = [_asked(sweep, task, entry, trained, spec.docs, corpora, notes) for task, entry in tasks]
+    asked = [_asked(sweep, task, entry, trained, spec, corpora, notes) for task, entry in tasks]
     target = sweep.target or max(max(one.lengths) for one in asked)
     baseline = "native" if model.geometry.shipped else "none"
     chat = {"on": True, "off": False, "auto": spec.instruct}[sweep.chat_template]
@@ -166,7 +172,9 @@ def _rows(
             yield method, entry
 
 
-def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, docs: str, corpora: bool, notes: list[str]) -> _Asked:
+def _asked(
+    sweep: Sweep, task: Task, entry: Entry, trained: int, spec: ModelSpec, corpora: bool, notes: list[str]
+) -> _Asked:
     lengths = sweep.lengths_of(entry.name)
     if lengths is None:
         default = task.default_lengths([max(1, int(trained * share)) for share in _SHARES])
@@ -178,13 +186,14 @@ def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, docs: str, corp
             notes.append(f"{entry.name}: default lengths below its minimum of {task.minimum_length} left out: {left}")
     corpus = None
     if task.needs_corpus and corpora:
-        word = sweep.docs_of(entry.name) or docs or task.docs()
+        word = sweep.docs_of(entry.name) or spec.docs or task.docs()
         if word is None:
             raise UsageError(f"task {task.name!r} needs long text: give --docs installed, or --docs FOLDER")
         corpus = open_corpus(word, sweep.offline)
     task = task.on_this_machine() if sweep.offline else task
     resolved = task.resolved(lengths, corpus) if corpus else task.resolved(lengths)
-    return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or task.default_n)
+    usual = min(task.default_n, spec.n or task.default_n)
+    return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or usual)
 
 
 def _check_minimum(task: Task, length: int) -> None:
