@@ -110,6 +110,15 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     show.add_argument("--models", metavar="FILE")
     _results(show)
     _json(show)
+    verify = command("verify", "look over stored records: layout, hashes, every number and rotary table computed again")
+    verify.epilog = (
+        "Exit code 0: in order, 1: something is wrong, named by file and line, 2: nothing to look at. What is "
+        "consistent in itself passes, true or not: only measuring again (run --rerun, reproduce) shows a forgery."
+    )
+    verify.add_argument(
+        "results", metavar="DIR", nargs="?", default="results", help="results folder (default: results)"
+    )
+    _json(verify)
     harness = command("lm-eval", "lm-eval's own command line, with --model ropebench and ropebench's tasks in it")
     harness.usage = "ropebench lm-eval [--plugin FILE] (--path | lm-eval's own words, such as run --help)"
     harness.epilog = "Example: ropebench lm-eval --model ropebench --model_args pretrained=M,method=yarn,factor=4 -t T"

@@ -130,6 +130,8 @@ def _folder(name: str, path: Path, about: Mapping[str, Any]) -> Corpus:
     expected: dict[str, str] = about.get("sha256", {})
     try:
         files = sorted(f for f in path.iterdir() if (f.name in expected if expected else _is_document(f)))
+        for file in files:
+            _check_inside(file, path)
     except OSError as error:
         raise UsageError(f"--docs: cannot read folder {path.name!r}: {error.strerror}") from None
     if not files and not expected:
@@ -161,6 +163,17 @@ def _folder(name: str, path: Path, about: Mapping[str, Any]) -> Corpus:
 def _is_document(file: Path) -> bool:
     about_the_folder = file.stem.lower() in _ABOUT_THE_FOLDER or file.name.startswith(".")
     return file.suffix.lower() in _SUFFIXES and not about_the_folder and not file.is_dir()
+
+
+def _check_inside(file: Path, folder: Path) -> None:
+    """Raise UsageError for what is no plain file (a pipe would never end), and for a link that leads out of the folder,
+    other than to the hub cache's own blobs."""
+    real, home = file.resolve(), folder.resolve()
+    roots = [home, *(up.parent / "blobs" for up in home.parents if up.name == "snapshots")]
+    if not real.is_file() or not any(real.is_relative_to(root) for root in roots):
+        raise UsageError(
+            f"--docs: {file.name} in {folder.name!r} is no file of this folder (a link, or a device); copy it"
+        )
 
 
 def _sha256(file: Path) -> str:

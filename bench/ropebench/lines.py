@@ -1,14 +1,43 @@
-"""One line of a results file as a record or a sample row of the current schema; what is neither is an error that names
+"""The lines of a results file as records or sample rows of the current schema; what is neither is an error that names
 file and line."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, plain
 from ropebench.record import SCHEMA, STATUSES, Json
 from ropebench.upgrades import UPGRADES
+
+
+def lines_of(
+    name: str, raw: bytes, sample: bool, torn: Callable[[str], None], bad: Callable[[str], None] | None = None
+) -> Iterator[tuple[str, Json]]:
+    """The lines of file `name` with their places (file:line). `torn` is told of a last line that was cut off, `bad` of
+    any other that cannot be read; without `bad` such a line raises UsageError."""
+    name = plain(name)
+    lines = raw.split(b"\n")
+    last = lines.pop()  # what follows the last newline: nothing, or a line that was never finished
+    if last.strip():
+        try:
+            json.loads(last)  # all of it but the newline is there
+        except (ValueError, RecursionError):
+            torn(f"{name}:{len(lines) + 1}: the last line is torn (a run was cut off); skipped")
+        else:
+            lines.append(last)
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            try:
+                value = parsed(where, line, sample)
+            except UsageError as error:
+                if bad is None:
+                    raise
+                bad(str(error))
+                continue
+            yield where, value
 
 
 def parsed(where: str, line: bytes, sample: bool) -> Json:
