@@ -170,7 +170,7 @@ def _check_inside(file: Path, folder: Path) -> None:
     other than to the hub cache's own blobs."""
     real, home = file.resolve(), folder.resolve()
     roots = [home, *(up.parent / "blobs" for up in home.parents if up.name == "snapshots")]
-    if not real.is_file() or not any(real.is_relative_to(root) for root in roots):
+    if real.exists() and not (real.is_file() and any(real.is_relative_to(root) for root in roots)):
         raise UsageError(
             f"--docs: {file.name} in {folder.name!r} is no file of this folder (a link, or a device); copy it"
         )

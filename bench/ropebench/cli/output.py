@@ -40,6 +40,7 @@ def quietly() -> None:
 def say(text: str) -> None:
     """Tell a person at the terminal; what a program reads goes to stdout."""
     sys.stderr.write(plain(text))
+    sys.stderr.flush()
 
 
 class Plain:
@@ -65,4 +66,3 @@ def unreadable(results: str) -> str | None:
     except UsageError:
         return None
     return str(found[0]) if found else None
-    sys.stderr.flush()
