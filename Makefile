@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow test-matrix site-check check format bench bench-gpu clean
+.PHONY: help setup demo test test-slow fuzz test-matrix site-check check format bench bench-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -41,6 +41,9 @@ test: .venv/.ready  ## the fast tests
 
 test-slow: .venv/.model  ## the tests that take longer or need the small model
 	@$(PY) -m pytest -m "slow and not gpu and not site"
+
+fuzz: .venv/.ready  ## more than ten thousand mistakes of all kinds: a clear word for each (some minutes)
+	@ROPEBENCH_FUZZ=20 $(PY) -m pytest tests/test_fuzz.py
 
 site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
 	@$(PY) -m pytest -m site -rs tests/test_site_browser.py

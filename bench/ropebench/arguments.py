@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ropebench import __version__
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, in_short
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(in_short(message))
+
+
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser of `ropebench`; `commands` are the functions behind the command words."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="ropebench",
         description="Which way of extending a RoPE model's context should I use, and what does it cost me?",
         epilog="Plug-in files (--plugin) and a model's own code (--trust-remote-code) are run as code.",

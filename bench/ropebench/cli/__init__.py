@@ -12,7 +12,7 @@ from contextlib import nullcontext, redirect_stdout
 from ropebench.arguments import parsed, parser
 from ropebench.cli import comparing, measuring, reading, reproducing, sharing, verifying
 from ropebench.cli.output import Plain, unreadable
-from ropebench.errors import UsageError, plain
+from ropebench.errors import UsageError, in_short, plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with nullcontext() if theirs else redirect_stdout(Plain(sys.stdout)):
             return int(options.go(options, words))
     except UsageError as error:
-        sys.stderr.write(f"ropebench: error: {plain(str(error))}\n")
+        sys.stderr.write(f"ropebench: error: {in_short(str(error))}\n")
         return 2
     except KeyboardInterrupt:
         how = "what is measured already counts as before" if "--rerun" in words else "run the same command to go on"
