@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ropebench.errors import UsageError
+from ropebench.record import HALVES
 
 _SUFFIXES = (".txt", ".md", ".tex", ".jsonl")
 _ABOUT_THE_FOLDER = {"readme", "copying", "license", "licence", "notice"}
@@ -195,10 +196,10 @@ def _documents_of(file: Path, name: str = "") -> Iterator[Document]:
             for number, line in enumerate(handle, 1):
                 if line.strip():
                     yield _row(f"{name}:{number}", json.loads(line))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--docs: {name}:{number}: not JSON ({error.msg})") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"--docs: {name} is not UTF-8 ({error.reason}); convert it, for example with iconv") from None
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits, a thousand lists in one another
+        raise UsageError(f"--docs: {name}:{number}: not JSON ({getattr(error, 'msg', error)})") from None
     except OSError as error:
         raise UsageError(f"--docs: cannot read {name}: {error.strerror}") from None
 
@@ -207,6 +208,8 @@ def _row(name: str, row: Any) -> Document:
     """A data set row: `text`, or else pre-tokenised `input_ids`; other fields (`meta` …) are left out."""
     text, ids = (row.get("text"), row.get("input_ids")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str):
+        if HALVES.search(text):
+            raise UsageError(f"--docs: {name}: its text holds half a character (a lone surrogate); mend the file")
         return Document(name, text)
     if isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids):
         return Document(name, ids=tuple(ids))

@@ -33,10 +33,14 @@ STATUSES = ("ok", "error", "out_of_memory", "unsupported")
 
 Json = dict[str, Any]
 
+HALVES = re.compile("[\ud800-\udfff]")
+
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """The one spelling of a JSON value: sorted keys, no spaces, no NaN. Half a character (a lone surrogate, which a
+    file's name may hold and UTF-8 cannot) becomes U+FFFD."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return HALVES.sub("\ufffd", text)
 
 
 def digest(value: Any, digits: int = 16) -> str:

@@ -50,14 +50,14 @@ def prompt_again(
     Raises UsageError when the corpus or the data of the task is not here (`--docs` and `--data` name them), is another
     one than the record's, or the prompt comes out differently.
     """
+    condition = record["condition"]
     try:
         task, code = _task(record, plugins, data)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"the record's task cannot be made again ({type(error).__name__}: {error})") from None
-    condition = record["condition"]
-    tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
-    encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
-    corpus = _corpus(record, docs)
+        tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
+        encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
+        corpus = _corpus(record, docs)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise UsageError(f"the record's sample cannot be made again ({type(error).__name__}: {error})") from None
     try:
         example = next(
             kept_examples(task, condition["length"], encoder, condition["seed"], corpus, code, row["index"]), None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from ropebench.geometry import LONGEST
 from ropebench.loading import QUANTIZATIONS
 from ropebench.outcome import metrics_of
 from ropebench.record import STATUSES, Json, digest
@@ -30,6 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 OPTIONAL = {("task", "gated"), ("model", "sliding_window"), ("model", "remote_code"), ("model", "source"),
             ("model", "compiled"), ("model", "device_map"), ("cost", "sizes"), ("cost", "estimate"), ("cost", "runs"),
             ("cost", "partial"), ("condition", "first_id"), ("provenance", "hardware")}  # fmt: skip
+ROWLESS = "sample rows are missing"
 # What comes of a value that is of another kind than it should be, deep inside a record.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 _DERIVED_BEFORE = {"perplexity": ("exp", "nll"), "word_perplexity": ("exp", "nats_per_word")}
@@ -111,8 +113,10 @@ def faults_of_layout(record: Mapping[str, Any]) -> Iterable[str]:
         return
     condition, task = record["condition"], record["task"]
     counts = ("length", "n_requested", "n_scored", "n_skipped")
-    odd = [f"condition.{key}" for key in counts if type(condition[key]) is not int or condition[key] < 0]
-    odd += ["model.trained_length"] if type(record["model"]["trained_length"]) is not int else []
+    odd = [f"condition.{key}" for key in counts if not _is_count(condition[key], 0)]
+    odd += [] if _is_count(record["model"]["trained_length"], 1) else ["model.trained_length"]
+    sliding = record["model"].get("sliding_window")
+    odd += [] if sliding is None or _is_count(sliding, 1) else ["model.sliding_window"]
     odd += ["outcome.status"] if record["outcome"]["status"] not in STATUSES else []
     texts = (("model", "id"), ("method", "name"), ("method", "label"), ("task", "name"), ("task", "label"))
     odd += [f"{group}.{key}" for group, key in texts if not isinstance(record[group][key], str)]
@@ -126,6 +130,10 @@ def faults_of_layout(record: Mapping[str, Any]) -> Iterable[str]:
     odd += [] if fine else ["outcome.metrics"]
     if odd:
         yield f"{', '.join(odd)}: not what results/README.md describes"
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value <= LONGEST
 
 
 def _is_summary(value: Any) -> bool:
@@ -183,8 +191,7 @@ def _numbers(record: Json, rows: Sequence[Json], where: str) -> Iterable[Problem
         return
     scored = [row for row in rows if row["skip"] is None]
     if not rows and condition["n_scored"]:
-        yield Problem(where, f"its {condition['n_scored']} sample rows are missing: they belong beside it, in "
-                             "FILE.samples.jsonl")  # fmt: skip
+        yield Problem(where, f"its {condition['n_scored']} {ROWLESS}: they belong beside it, in FILE.samples.jsonl")
         return
     have = (len(scored), len(rows) - len(scored))
     if have != (condition["n_scored"], condition["n_skipped"]):

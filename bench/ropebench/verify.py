@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ropebench.geometry import Frequencies, RopeGeometry
 from ropebench.method import Method
 from ropebench.record import Json, digest
 from ropebench.store import Found
-from ropebench.validate import MALFORMED, Problem, faults_of_layout, named, problems
+from ropebench.validate import MALFORMED, ROWLESS, Problem, faults_of_layout, named, problems
 
 RTOL = 1e-6  # relative, of a frequency: float32 keeps seven digits
 SAME_SCORE = 1e-6
@@ -61,7 +61,10 @@ def verdict(found: Found) -> Verdict:
 
     if runs:
         of = {naming(record): beside.get(_series(record), []) for _, record in runs}
-        said += [_placed(one, of, found) for one in problems([record for _, record in runs], rows, naming)]
+        bare = {naming(record) for _, record in runs if _imported(record) and record["outcome"].get("status") == "ok"}
+        for one in problems([record for _, record in runs], rows, naming):
+            told = one.where in bare and ROWLESS in one.text  # another tool's own summary, and marked so
+            said.append(_placed(replace(one, fatal=False) if told else one, of, found))
     said += _rows(found.rows)
     tables = 0
     for where, record in runs:
@@ -78,6 +81,11 @@ def verdict(found: Found) -> Verdict:
             said.append(Problem(where, text))
     said += _between(runs)
     return Verdict(len(runs), len(rows), tables, tuple(dict.fromkeys(said)))
+
+
+def _imported(record: Json) -> bool:
+    made = record.get("provenance")
+    return isinstance(made, dict) and bool(made.get("imported")) and isinstance(record.get("outcome"), dict)
 
 
 def _series(line: Json) -> str:
@@ -103,7 +111,7 @@ def _record_id(record: Json, where: str) -> Iterable[Problem]:
     if record["series"] is None:  # schema 1 had the record's place in its run
         number = range(_MOST_OF_A_RUN)
     own = [record["cell_id"], record["run_id"], record["created"]]
-    ids = ([own[:2]] if record["provenance"].get("imported") else [*own, one] for one in number)
+    ids = (own[:2] if record["provenance"].get("imported") else [*own, one] for one in number)
     if record["record_id"] not in map(digest, ids):
         yield Problem(where, "record_id is not the hash of its cell, run, time and number of samples")
 

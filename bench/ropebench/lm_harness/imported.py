@@ -159,15 +159,18 @@ def _scores(
     for key in sorted(keys):
         name, _, chosen = key.partition(",")
         label = ("score" if at is not None else name) + (f",{chosen}" if len(filters) > 1 else "")
+        if not _is_number(results[key]) or (name in SHARES and not 0 <= results[key] <= 1):
+            left.append(f"{task}: {key} is no number of its kind; left out")
+            continue
         if rows is None:
             stderr = results.get(f"{name}_stderr,{chosen}")
-            known = {"value": results[key], "stderr": stderr if isinstance(stderr, int | float) else None, "n": n}
+            known = {"value": results[key], "stderr": stderr if _is_number(stderr) else None, "n": n}
             found[label] = (known, {})
             continue
         values = {
             row["doc_id"]: float(row[name])
             for row in rows
-            if row.get("filter", "none") == chosen and isinstance(row.get(name), int | float) and not
+            if row.get("filter", "none") == chosen and _is_number(row.get(name)) and not
             (at is not None and row[name] < 0)
         }  # fmt: skip
         mean = summary([values[index] for index in sorted(values)])
@@ -176,6 +179,10 @@ def _scores(
             continue
         found[label] = (mean, values)
     return found, left
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _add(
