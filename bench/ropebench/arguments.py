@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ropebench import __version__
-from ropebench.errors import UsageError, unknown
+from ropebench.errors import UsageError, in_short, unknown
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 
 
+_CODE = "a Python file with methods or tasks; it is run as code"
+_YAML = "lm_eval:FOLDER is lm-eval's YAML, which is run as code"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(in_short(message))
+
+
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser of `ropebench`; `commands` are the functions behind the command words."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="ropebench",
         description="Which way of extending a RoPE model's context should I use, and what does it cost me?",
-        epilog="Plug-in files (--plugin) and a model's own code (--trust-remote-code) are run as code.",
+        epilog="Plug-in files (--plugin), lm-eval's YAML task folders and a model's own code (--trust-remote-code) are "
+        "run as code. Results files, sweeps, documents and weights are only read.",
     )
     top.add_argument("--version", action="version", version=f"ropebench {__version__}")
     words = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -53,7 +63,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _json(again)
     listing = command("list", "what can be named: methods, tasks, models, sweeps or published numbers")
     listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps", "published"))
-    listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     listing.add_argument("--models", metavar="FILE", help="your own aliases (TOML)")
     _published(listing)
     pages = "print Markdown: of every task or method a page with its protocol, metrics, parameters, needs and source"
@@ -108,15 +118,24 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     show.add_argument("--sample", type=int, metavar="I", help="the sample's index")
     show.add_argument("--docs", metavar="WORD", help="the long text of the cell, where it is not installed")
     show.add_argument("--data", metavar="FOLDER", help="the files that the task reads (its parameter data=)")
-    show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     show.add_argument("--models", metavar="FILE")
     _results(show)
     _json(show)
+    verify = command("verify", "look over stored records: layout, hashes, every number and rotary table computed again")
+    verify.epilog = (
+        "Exit code 0: in order, 1: something is wrong, named by file and line, 2: nothing to look at. What is "
+        "consistent in itself passes, true or not: only measuring again (run --rerun, reproduce) shows a forgery."
+    )
+    verify.add_argument(
+        "results", metavar="DIR", nargs="?", default="results", help="results folder (default: results)"
+    )
+    _json(verify)
     harness = command("lm-eval", "lm-eval's own command line, with --model ropebench and ropebench's tasks in it")
     harness.usage = "ropebench lm-eval [--plugin FILE] (--path | lm-eval's own words, such as run --help)"
     harness.epilog = "Example: ropebench lm-eval --model ropebench --model_args pretrained=M,method=yarn,factor=4 -t T"
     harness.add_argument("--path", action="store_true", help="print the folder for stock lm-eval's --include_path")
-    harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help="more tasks")
+    harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     lens = command("lens", "small models trained to see how rotary frequencies are used")
     topics = lens.add_subparsers(dest="topic", metavar="TOPIC", required=True)
     train = topics.add_parser("train", help="train the bundled model from scratch, or go on with it")
@@ -167,7 +186,9 @@ def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add = sub.add_argument
     add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
     add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
-    add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
+    add(
+        "--tasks", "--task", dest="tasks", metavar="A,B:k=v", help=f"tasks, likewise (default: proofpile,niah); {_YAML}"
+    )
     if sweep:
         add("--sweep", metavar="FILE", help="a sweep file (TOML), or a built-in one by name; flags override it")
     add("--lengths", metavar="2k,4k", help="lengths in tokens (default: ½, 1, 2 and 4 × the trained length)")
@@ -194,7 +215,7 @@ def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add("--batch-size", metavar="N", help="samples at once: 1 (default), N, or auto; no number depends on it")
     add("--offline", action="store_true", default=None, help="use only what is already on this machine")
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
-    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")
+    add("--plugin", dest="plugins", action="append", metavar="FILE", help=_CODE)
     _results(sub)
 
 

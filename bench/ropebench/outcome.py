@@ -13,7 +13,7 @@ import numpy as np
 from ropebench.cell import Cell
 from ropebench.errors import UsageError
 from ropebench.memory import is_out_of_memory
-from ropebench.record import SCHEMA, Json, digest, ids_sha256, now, provenance, summary
+from ropebench.record import SCHEMA, Json, digest, ids_sha256, now, provenance, summary, without_secrets
 from ropebench.task import Example, Output
 
 NLL_BIN = 256  # tokens per bin of the position-resolved likelihood in a sample row
@@ -123,7 +123,10 @@ def failure(caught: Exception) -> tuple[str, Json]:
     status = "unsupported" if isinstance(caught, UsageError) else "error"
     if is_out_of_memory(caught):
         status = "out_of_memory"
-    return status, {"type": type(caught).__name__, "message": _PATH.sub(r"\1", str(caught).strip())[:2000]}
+    return status, {
+        "type": type(caught).__name__,
+        "message": _PATH.sub(r"\1", without_secrets(str(caught).strip()))[:2000],
+    }
 
 
 def record_of(

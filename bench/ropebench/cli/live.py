@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from ropebench.amounts import duration, size
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, plain
 
 
 class Live:
@@ -36,7 +36,7 @@ class Live:
     def say(self, text: str) -> None:
         """A sentence for a person."""
         if self._talks:
-            sys.stderr.write(("\r\033[K" if self._line else "") + text + "\n")
+            sys.stderr.write(("\r\033[K" if self._line else "") + plain(text) + "\n")
 
     def event(self, name: str, **more: Any) -> None:
         """A line for a machine."""
@@ -50,7 +50,7 @@ class Live:
     def __call__(self, at: Any) -> None:
         """A `Progress` of the run."""
         if self._line:
-            sys.stderr.write("\r\033[K" + line(at)[:200])
+            sys.stderr.write("\r\033[K" + plain(line(at))[:200])
             sys.stderr.flush()
         if self._log is None:
             return

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
         error = record["outcome"]["error"]
         where = f"{record['method']['label']} {record['task']['label']} at {record['condition']['length']}"
         what = f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})"
-        sys.stderr.write(f"failed: {where}: {what}\n")
+        say(f"failed: {where}: {what}\n")
     if options.json:
         print(json.dumps(records + theirs, ensure_ascii=False))
     else:

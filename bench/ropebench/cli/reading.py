@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ropebench.cli.output import folder_named, quietly, stored_in
+from ropebench.cli.output import folder_named, quietly, say, stored_in
 from ropebench.cli.sharing import add, export
 from ropebench.errors import UsageError, unknown
 
@@ -59,7 +59,7 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     else:
         print("\n".join(tables.as_text(table) for table in shown), end="")
     for line in disagreements(read(options.results))[0]:
-        sys.stderr.write(f"{line}\n")
+        say(f"{line}\n")
     if options.out:
         folder = folder_named(options.out)
         planned = figures.plan(blocks, samples, known)

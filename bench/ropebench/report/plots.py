@@ -33,6 +33,7 @@ _RC: Any = {
     "svg.hashsalt": "ropebench",
     "font.family": "DejaVu Sans",
     "font.size": 9,
+    "text.parse_math": False,  # a $ in a model's name is a $
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
