@@ -127,8 +127,8 @@ def steps(
     pause: Callable[[], None] = lambda: None,
 ) -> Iterator[Json | None]:
     """Measure the cells of `reports`, which are of one group (`samples_of`), a batch at a time: yields None after each
-    batch, whose rows are in the sink by then, and each cell's record, which is there as well. `held` says of a cell's id
-    whether it is still this run's to measure."""
+    batch, whose rows are in the sink by then, and each cell's record, which is there as well. `held` says of a cell's
+    id whether it is still this run's to measure."""
     same = [
         _Running(
             one.cell, loaded, stored, sink, tuple(argv), one, shared, expected.get(one.cell.id),

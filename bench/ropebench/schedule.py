@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ropebench.cell import Cell
+from ropebench.record import canonical
 
 RETRIES = 2  # of a unit whose worker died
 
@@ -27,8 +28,8 @@ class Unit:
 
 
 def units(cells: Sequence[Cell], weights: Mapping[str, float], apart: Callable[[Cell], bool]) -> list[Unit]:
-    """The cells in units: those that read the same documents under one static table, whose lengths one pass serves, stay
-    together. `apart` says of a cell that it shares no pass with another, as where an answer is generated."""
+    """The cells in units: those that read the same documents under one static table, whose lengths one pass serves,
+    stay together. `apart` says of a cell that it shares no pass with another, as where an answer is generated."""
     found: list[Unit] = []
     for _, group in groupby(enumerate(cells), lambda pair: samples_of(*pair)):
         together: list[Cell] = []
@@ -44,8 +45,6 @@ def units(cells: Sequence[Cell], weights: Mapping[str, float], apart: Callable[[
 
 def samples_of(number: int, cell: Cell) -> str:
     """What cells have in common that read the same samples under the same static table, at several lengths."""
-    from ropebench.record import canonical
-
     if cell.length_dependent:
         return str(number)
     identity = cell.identity
@@ -71,12 +70,8 @@ class Schedule:
         self.running[worker] = self.waiting.pop(0)
         return self.running[worker]
 
-    def later(self, worker: Hashable) -> Unit:
-        """The unit that `worker` was given is not to be measured now (another run has it), or no longer."""
-        return self.running.pop(worker)
-
     def finished(self, worker: Hashable) -> Unit:
-        """Every cell of the worker's unit has its record."""
+        """The worker has nothing more to do for its unit, which is returned."""
         return self.running.pop(worker)
 
     def died(self, worker: Hashable, open_cells: Sequence[str]) -> tuple[str, ...]:

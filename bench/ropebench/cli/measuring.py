@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ropebench.amounts import duration, flop, size
@@ -16,13 +17,18 @@ from ropebench.errors import UsageError
 
 
 def run(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.cli import spreading
     from ropebench.cli.live import Live, against
     from ropebench.plan import make_plan
     from ropebench.run import Stored
     from ropebench.store import Writer
 
     quietly()
+    cluster = spreading.cluster_of(options)
     plan = make_plan(sweep_of(options))
+    crew = spreading.crew_of(cluster, plan.sweep) if cluster else None
+    if crew is not None:
+        plan = spreading.planned(crew, plan)
     writer = Writer(options.results)
     stored = Stored.set_aside(options.results) if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
@@ -36,9 +42,12 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     ended, theirs = "interrupted or failed", list[Any]()
     try:
         if pending:
-            theirs = _measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
+            measured = partial(spreading.measured, crew) if crew is not None else _measured
+            theirs = measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
         ended = "finished"
     finally:
+        if crew is not None:
+            crew.close()
         failed = [record for record in records + theirs if record["outcome"]["status"] != "ok"]
         live.event("run_end", run_id=writer.run_id, how=ended, cells_run=len(records), cells_failed=len(failed))
         live.close()
