@@ -159,6 +159,9 @@ def _published(sub: argparse.ArgumentParser) -> None:
 def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add = sub.add_argument
     add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
+    add("--as-method", metavar="A", help="of a served model (--model openai:http://HOST:PORT/v1): the method it runs")
+    add("--tokenizer", metavar="NAME", help="of a served model: the model whose tokenizer and config it has")
+    add("--served-model", metavar="NAME", help="of a served model: its name there (default: the only one)")
     add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
     add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
     if sweep:

@@ -96,7 +96,8 @@ def provenance(argv: tuple[str, ...], device: str) -> Json:
 
 def _last_part(word: str) -> str:
     """An argument with every path in it (also behind `=`, `:` or `,`) reduced to its last part, and anything that looks
-    like an access token removed."""
+    like an access token removed; of a server's address nothing is left."""
+    word = re.sub(r"\bhttps?://\S+", "http…", word)
     return "".join(_name(piece) for piece in re.split(r"([=:,])", re.sub(r"\bhf_\w+", "hf_…", word)))
 
 

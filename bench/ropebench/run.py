@@ -339,7 +339,7 @@ def _table(cell: Cell, loaded: Any, length: int) -> Any:
     shipped with no scaling, and a fake without a rotary module, go through the same door."""
     table = cell.method.frequencies(cell.geometry, cell.factor or 1.0, length)
     if loaded.model is None:
-        return nullcontext(table)
+        return nullcontext(None if cell.served else table)  # a server's table is not seen from here
     from ropebench.apply import applied
 
     return applied(loaded.model, table)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -95,13 +95,14 @@ class Schedule:
         self.waiting.sort(key=lambda unit: (not unit.deaths, -unit.cost))
 
 
-def makespan(costs: Iterable[float], workers: int) -> float:
-    """When the last of `workers` is ready that take units of these costs as `Schedule` gives them.
+def makespan(costs: Sequence[float], workers: int, planned: Sequence[float] | None = None) -> float:
+    """When the last of `workers` is ready that take units of these costs as `Schedule` gives them; `planned` are the
+    costs that it knows, where they are others than the true ones.
 
     >>> makespan([3, 3, 2, 2, 2], 2)
     7
     """
-    schedule = Schedule([Unit((str(number),), cost) for number, cost in enumerate(costs)])
+    schedule = Schedule([Unit((str(at),), cost) for at, cost in enumerate(costs if planned is None else planned)])
     free: list[tuple[float, int]] = [(0, worker) for worker in range(workers)]
     last: float = 0
     while True:
@@ -110,8 +111,9 @@ def makespan(costs: Iterable[float], workers: int) -> float:
         if unit is None:
             return last
         schedule.finished(worker)
-        last = max(last, when + unit.cost)
-        heapq.heappush(free, (when + unit.cost, worker))
+        until = when + costs[int(unit.cells[0])]
+        last = max(last, until)
+        heapq.heappush(free, (until, worker))
 
 
 def lower_bound(costs: Sequence[float], workers: int) -> float:

@@ -78,6 +78,8 @@ def _measured(
 
     first = pending[0]
     tokenizer = load_tokenizer(first.card, first.trust_remote_code)
+    if first.served:
+        return _served(plan, pending, stored, writer, live, argv, records, tokenizer)
     preflight(pending, tokenizer)
     try:
         feeds = feed_of(pending, stored, tokenizer)
@@ -102,6 +104,39 @@ def _measured(
     with stopping() as stop:
         every = run_cells(
             pending, loaded, stored, writer, argv, watch, None, plan.sweep.batch_size, expected, live.say, stop.check
+        )
+    return [record for record in every if record["run_id"] != writer.run_id]
+
+
+def _served(
+    plan: Any,
+    pending: list[Any],
+    stored: Any,
+    writer: Any,
+    live: Any,
+    argv: list[str],
+    records: list[Any],
+    tokenizer: Any,
+) -> list[Any]:
+    """As `_measured`, of a model that a server has."""
+    from ropebench.run import preflight, run_cells
+    from ropebench.served import connect, refuse_likelihood
+
+    preflight(pending, tokenizer)
+    refuse_likelihood(pending, tokenizer)
+    loaded, runner = connect(plan.sweep, pending[0], tokenizer)
+    label, name = pending[0].method_label, pending[0].card.id
+    live.say(f"{name}: {len(pending)} cells, recorded as {label}, which is your word: what a server runs is not seen")
+    live.event("run_begin", run_id=writer.run_id, model=name, device="served", cells=len(pending))
+
+    def watch(at: Any) -> None:
+        if at.record is not None:
+            records.append(at.record)
+        live(at)
+
+    with stopping() as stop:
+        every = run_cells(
+            pending, loaded, stored, writer, argv, watch, runner, plan.sweep.batch_size, None, live.say, stop.check
         )
     return [record for record in every if record["run_id"] != writer.run_id]
 

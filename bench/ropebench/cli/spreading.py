@@ -25,7 +25,12 @@ def cluster_of(options: argparse.Namespace) -> Any:
 def crew_of(cluster: Any, sweep: Any) -> Any:
     """Connect to Ray. Raises UsageError for what cannot be, before anything is started."""
     from ropebench.ray_crew import crew
+    from ropebench.served import is_served
 
+    if is_served(sweep.model):
+        raise UsageError(
+            "--executor ray: a served model runs at its server; leave it out (--batch-size asks side by side)"
+        )
     if (cluster.gpus or 0) > 1 and sweep.device_map is None:
         raise UsageError(
             f"--gpus-per-cell {cluster.gpus:g}: a model uses one GPU unless it is spread over several: add "
