@@ -127,7 +127,7 @@ def test_a_served_model_is_measured_and_marked(server: Server, tmp_path: Path, m
         assert one["model"]["served"]["tokenizer"] == "tiny"
         assert one["method"]["label"] == "mrrope_pro×2"  # the bundled model's window is 512
         assert one["method"]["inv_freq"] is None  # nothing was read back
-        assert one["cost"]["sizes"]["prompts_counted_by_server"] == 3
+        assert one["cost"]["sizes"]["server_counts_tokens"] == 1
     rows = samples(tmp_path)
     assert max(row["tokens"] for row in rows) <= 1024
     assert "Bearer sk-very-secret" in server.keys
@@ -159,13 +159,13 @@ def test_a_server_that_sees_another_prompt_is_an_error(
     server: Server, tmp_path: Path, extra: int | None, status: str
 ) -> None:
     server.sees = extra
-    assert main([*words(server, tmp_path), "--lengths", "512"]) == (status == "error")
+    assert main([*words(server, tmp_path), "--lengths", "1k"]) == (status == "error")
     (record,) = read(tmp_path)
     assert record["outcome"]["status"] == status
     if extra is not None:
         assert "tokens where the prompt has" in record["outcome"]["error"]["message"]
     else:
-        assert record["cost"]["sizes"]["prompts_counted_by_server"] == 0
+        assert record["cost"]["sizes"]["server_counts_tokens"] == 0
 
 
 @needs_client

@@ -123,6 +123,7 @@ def crew(cluster: Cluster, device: str) -> RayCrew:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own reports to nobody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    logging.getLogger("ray").setLevel(logging.ERROR)
     import ray as library
 
     ray: Any = library

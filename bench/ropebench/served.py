@@ -148,7 +148,7 @@ def connect(sweep: Sweep, cell: Cell, tokenizer: Any) -> tuple[Any, Any]:
     assert cell.served is not None
     client = _client(sweep.model)
     try:
-        client.with_options(max_retries=1).completions.create(
+        client.with_options(max_retries=2).completions.create(
             model=cell.served.name, prompt="The", max_tokens=1, temperature=0
         )
     except OpenAIError as error:
@@ -203,8 +203,8 @@ class ServedRunner:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many prompts were sent, and of how many the server counted the tokens."""
-        return {"prompts": self._prompts, "prompts_counted_by_server": self._counted}
+        """Whether the server has said of every prompt how many tokens it saw (1) or not (0)."""
+        return {"server_counts_tokens": int(0 < self._prompts == self._counted)}
 
     def text_of(self, ids: Sequence[int]) -> str:
         """A prompt as the text that the tokenizer, which adds BOS by its own rule, turns into these very ids.
