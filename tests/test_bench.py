@@ -13,7 +13,8 @@ import torch
 
 import measure
 from fakes import save_tiny
-from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps
+from crews import Crew, worker
+from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps, workers
 from measuring.figure import AnswersDiffer, Figure, table
 from measuring.operations import gone_on_ratio, operations, total
 from measuring.profile import as_text, profile
@@ -25,7 +26,7 @@ from ropebench.store import append, newest_ok, read
 
 SMALL = Sizes(
     lengths=range(16, 64 + 1, 16), every=3, rounds=1, needle_length=256, depths=3, refills=2,
-    peak_length=64, sweep_lengths=(32, 64), loads=2, ruler_samples=1,
+    peak_length=64, sweep_lengths=(32, 64), loads=2, ruler_samples=1, spread_lengths=(128, 256), spread_samples=1,
 )  # fmt: skip
 FIGURE = Figure("this", "this ÷ that", 0.5, 0.75, row={"ratio": 0.5, "ours_seconds": 1.0})
 

@@ -5,97 +5,25 @@ The crew is a fake one: real workers in this process, with the fake engine, that
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from crews import Crew, worker
 from fakes import Coins, FakeEngine, cell, loaded, writer
 from ropebench import worker as worker_module
 from ropebench.claims import Claims
 from ropebench.cli.live import line
-from ropebench.cluster import Died, Foreman
+from ropebench.cluster import Foreman
 from ropebench.errors import UsageError
 from ropebench.progress import Progress
 from ropebench.ray_crew import _reason, _sized
 from ropebench.run import run_cells
 from ropebench.store import Stored, read, samples
 from ropebench.sweep import Sweep
-from ropebench.worker import Job, Order, Ready, Step, Worker
 from stub_run import finish, lines, pages, plan
-
-Dies = Callable[[int, tuple[str, ...], int], bool]  # (worker, cells of its job, how many steps it has made)
-
-
-class Crew:
-    """Workers in this process, asked in turn. A worker that is to die does so in the middle of a step: it has measured,
-    and what it measured is lost."""
-
-    def __init__(self, size: int, dies: Dies = lambda *_: False, loads: Callable[[int], None] = lambda _: None) -> None:
-        self.size, self.dies, self.loads = size, dies, loads
-        self.hired, self.closed = 0, False
-        self.engines: dict[int, FakeEngine] = {}
-        self.jobs: list[tuple[int, tuple[str, ...]]] = []
-        self._asked: dict[int, deque[Callable[[], Any]]] = {}
-        self._workers: dict[int, Worker] = {}
-        self._cells: dict[int, tuple[str, ...]] = {}
-        self._steps: dict[int, int] = {}
-
-    def hire(self, identities: Mapping[str, Any]) -> int:
-        self.hired += 1
-        number = self.hired
-        engine = self.engines[number] = FakeEngine()
-        order = Order(Sweep(), (), "run", os.getcwd())
-        one = self._workers[number] = Worker(order, lambda _: loaded(), engine)
-
-        def ready() -> Any:
-            self.loads(number)
-            return one.ready(identities)
-
-        self._asked[number] = deque([ready])
-        return number
-
-    def begin(self, worker: int, number: int, job: Job) -> None:
-        self.jobs.append((worker, job.cells))
-
-        def begin() -> None:
-            self._cells[worker], self._steps[worker] = job.cells, 0
-            self._workers[worker].begin(number, job)
-
-        self._asked[worker].append(begin)
-
-    def step(self, worker: int) -> None:
-        def step() -> Any:
-            found = self._workers[worker].step()
-            self._steps[worker] += 1
-            if self.dies(worker, self._cells[worker], self._steps[worker]):
-                raise SystemError("its process ended")
-            return found
-
-        self._asked[worker].append(step)
-
-    def answers(self, seconds: float) -> list[tuple[int, Ready | Step | Died]]:
-        assert not self.closed
-        found: list[tuple[int, Ready | Step | Died]] = []
-        for worker, asked in [*self._asked.items()]:
-            answer = None
-            while asked and answer is None:
-                try:
-                    answer = asked.popleft()()
-                except SystemError as error:
-                    answer = Died(str(error))
-                    del self._asked[worker]
-                    asked.clear()
-            if answer is not None:
-                found.append((worker, answer))
-        return found
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @pytest.fixture(autouse=True)
@@ -286,7 +214,7 @@ def test_cells_that_another_run_has_come_last(tmp_path: Path, alone: Path) -> No
 def test_a_worker_that_would_measure_something_else_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     here = cell(seed=1)
     monkeypatch.setattr(worker_module, "make_plan", lambda _: SimpleNamespace(cells=[here]))
-    one = Worker(Order(Sweep(), (), "run", os.getcwd()), lambda _: loaded(), FakeEngine())
+    one = worker(Sweep(), lambda _: loaded(), FakeEngine())
     assert one.ready({here.id: here.identity}).device == "cpu"
     there = cell(seed=1, dtype="bfloat16")
     with pytest.raises(UsageError, match=r"something else for coins on .*: model\.dtype differ on its machine"):

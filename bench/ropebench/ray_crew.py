@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -136,17 +137,33 @@ def crew(cluster: Cluster, device: str) -> RayCrew:
         quiet["include_dashboard"] = False
     try:
         ray.init(address=cluster.address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UsageError(
-            f"--address {cluster.address}: no Ray cluster could be reached ({first}); start one with ray start --head, "
-            "or leave --address out"
-        ) from None
+    except Exception as error:  # Ray raises that class itself, too, as where its start takes too long
+        raise UsageError(_unreached(cluster.address, error)) from None
+    _hush()
     try:
         return _sized(cluster, device, ray.cluster_resources(), ray)
     except UsageError:
         ray.shutdown()
         raise
+
+
+def _unreached(address: str | None, error: Exception) -> str:
+    """Why there is no cluster, and what to do."""
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if address in (None, "local"):
+        return f"--executor ray: Ray could not be started here ({first}); try again, or start it with ray start --head"
+    return (
+        f"--address {address}: no Ray cluster could be reached ({first}); start one with ray start --head, or leave "
+        "--address out"
+    )
+
+
+def _hush() -> None:
+    """What befalls its workers Ray also prints, on standard output, where `--json` has the records; it has no setting
+    against that. It is told here by `Died`."""
+    module = sys.modules.get("ray._private.worker")
+    if hasattr(module, "print_to_stdstream"):
+        vars(module)["print_to_stdstream"] = lambda *_, **__: None
 
 
 def _sized(cluster: Cluster, device: str, there: Mapping[str, float], ray: Any = None) -> RayCrew:
