@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import measure
-from fakes import save_tiny
 from crews import Crew, worker
+from fakes import save_tiny
 from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps, workers
 from measuring.figure import AnswersDiffer, Figure, table
 from measuring.operations import gone_on_ratio, operations, total

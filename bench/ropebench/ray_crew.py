@@ -124,9 +124,9 @@ def crew(cluster: Cluster, device: str) -> RayCrew:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own reports to nobody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    logging.getLogger("ray").setLevel(logging.ERROR)
     import ray as library
 
+    logging.getLogger("ray").setLevel(logging.ERROR)  # importing it sets another
     ray: Any = library
     if device not in ("auto", "cpu"):
         raise UsageError(
