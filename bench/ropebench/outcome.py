@@ -194,14 +194,22 @@ def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
     }
 
 
+def _source(cell: Cell) -> str:
+    """Where the model is from: served, bundled, folder, or where its files were got."""
+    if cell.served:
+        return "served"
+    spec = cell.card.spec
+    return "bundled" if spec.bundled else "folder" if spec.folder is not None else spec.source
+
+
 def _model(cell: Cell) -> Json:
     card, geometry = cell.card, cell.geometry
     return {
         "id": card.id,
-        "source": "bundled" if card.spec.bundled else "folder" if card.spec.folder is not None else card.spec.source,
-        "revision": card.revision,
-        "dtype": cell.dtype,
-        "attention": cell.attention,
+        "source": _source(cell),
+        "revision": None if cell.served else card.revision,
+        "dtype": cell.dtype or None,
+        "attention": cell.attention or None,
         "quantization": cell.loading.quantize or card.spec.quantization or None,
         "compiled": cell.loading.compiled,
         "device_map": cell.loading.device_map,
@@ -211,6 +219,7 @@ def _model(cell: Cell) -> Json:
         "base": cell.base,
         "sliding_window": card.sliding_window,
         "remote_code": cell.trust_remote_code,
+        **({"served": cell.served.identity} if cell.served else {}),
     }
 
 

@@ -6,8 +6,9 @@ Everything that can be wrong with a request is said here, before any weights are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ropebench import served
 from ropebench.aliases import ModelSpec
 from ropebench.cell import Cell
 from ropebench.corpus import Corpus, open_corpus
@@ -52,6 +53,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
 
     Raises UsageError for anything that cannot be run as asked.
     """
+    sweep = served.checked(sweep)
     registry = Registry.load(sweep.plugins)
     methods = [registry.build("method", word) for word in sweep.methods]
     loading = sweep.loading  # what is not installed is said before anything is read
@@ -62,15 +64,21 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     sweep.check_tasks([*known, *{name.split("/")[0] for name in known}])
     if not sweep.model:
         raise UsageError("no model: give --model NAME (see ropebench list models), a folder, or a hub id")
-    spec = find(sweep.model, sweep.models, sweep.revision)
+    there = served.is_served(sweep.model)
+    spec = find(sweep.tokenizer if there and sweep.tokenizer else sweep.model, sweep.models, sweep.revision)
     for task, entry in tasks:
         sweep.n_of(entry.name), sweep.docs_of(entry.name)
         for length in sweep.lengths_of(entry.name) or ():
             _check_minimum(task, length)
-    device = choose_device(sweep.device)
-    dtype = choose_dtype(sweep.dtype, device)
-    model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code)
-    attention = choose_attention(sweep.attention, model.config)
+    model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code, weights=not there)
+    device, dtype, attention, server = "served", "", "", None
+    if there:
+        server = served.Served(served.name_of(sweep), spec.id, model.revision)
+        model = replace(model, spec=replace(spec, id=f"served:{server.name}"))
+    else:
+        device = choose_device(sweep.device)
+        dtype = choose_dtype(sweep.dtype, device)
+        attention = choose_attention(sweep.attention, model.config)
     geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
     if (sweep.target or trained) < trained and any(method.scales and method.uses_factor for method, _ in methods):
@@ -102,7 +110,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
                     method, method_entry.code, factor, rule,
                     one.task, one.entry.code, one.corpus, length, sweep.seed,
                     sweep.bos, chat and one.task.chat, one.n, sweep.trust_remote_code,
-                    loading,
+                    loading, server,
                 )  # fmt: skip
                 _check_table(cell)
                 cells.setdefault(cell.id, cell)

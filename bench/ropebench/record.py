@@ -100,8 +100,9 @@ def provenance(argv: tuple[str, ...], device: str) -> Json:
 
 def _last_part(word: str) -> str:
     """An argument with every path in it (also behind `=`, `:` or `,`) reduced to its last part, and anything that looks
-    like a secret removed."""
-    return "".join(_name(piece) for piece in re.split(r"([=:,])", without_secrets(word)))
+    like a secret removed; of a server's address nothing is left."""
+    word = re.sub(r"\bhttps?://\S+", "http…", without_secrets(word))
+    return "".join(_name(piece) for piece in re.split(r"([=:,])", word))
 
 
 # Who may log in where: in an address, by the beginnings of well-known access tokens, or behind a word for one.

@@ -22,7 +22,10 @@ BASES = ("unscaled", "native")
 _WORDS = ("methods", "tasks", "plugins")  # lists of words; in a file also one string with commas
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("model", "bos", "chat_template", "base", "device", "dtype", "attention"), ((str,), "a word")),
-    **dict.fromkeys(("revision", "models", "device_map", "quantize"), ((str, type(None)), "a word")),
+    **dict.fromkeys(
+        ("revision", "models", "device_map", "quantize", "as_method", "tokenizer", "served_model"),
+        ((str, type(None)), "a word"),
+    ),
     **dict.fromkeys(("matched", "baseline", "compile", "offline", "trust_remote_code"), ((bool,), "true or false")),
     **dict.fromkeys(("target", "trained_length"), ((int, type(None)), "a number of tokens")),
     "seed": ((int,), "a whole number"),
@@ -64,6 +67,9 @@ class Sweep:
     offline: bool = False
     trust_remote_code: bool = False
     plugins: tuple[str, ...] = ()
+    as_method: str | None = None  # of a served model (model = "openai:URL"): what it runs, what counts its tokens,
+    tokenizer: str | None = None
+    served_model: str | None = None  # and its name there
 
     def __post_init__(self) -> None:
         for name, (kinds, wanted) in _KINDS.items():

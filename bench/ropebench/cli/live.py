@@ -80,10 +80,14 @@ class Live:
 
 
 def line(at: Any) -> str:
-    """Cell, sample, tokens per second, time left of the run."""
+    """Cell, sample, tokens per second, time left of the run. With several workers: how many cells are done by how many,
+    the newest cell, and all their tokens per second."""
     cell = at.cell
+    where = f"cell {at.number}/{at.cells}"
+    if at.workers is not None:
+        where = f"{at.done}/{at.cells} cells done  {at.workers} worker{'s' * (at.workers != 1)}"
     parts = [
-        f"cell {at.number}/{at.cells}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
+        f"{where}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
         f"sample {min(at.sample + 1, at.samples)}/{at.samples}",
         f"{at.tokens_per_second:,.0f} tokens/s" if at.tokens_per_second else "",
         f"{duration(at.seconds_left)} left" if at.seconds_left is not None else "",
