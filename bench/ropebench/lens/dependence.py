@@ -224,7 +224,7 @@ def folded(sequences: Sequence[Tokens], most: int) -> tuple[list[Tokens], int, f
     counts = np.bincount(np.concatenate(list(sequences)))
     used = np.flatnonzero(counts)
     ranked = used[np.argsort(-counts[used], kind="stable")]
-    own = ranked if len(ranked) <= most else ranked[:most - 1]
+    own = ranked if len(ranked) <= most else ranked[: most - 1]
     table = np.full(len(counts), len(own), np.int64)
     table[own] = np.arange(len(own))
     classes = len(own) + (len(own) < len(ranked))
