@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import comparing, measuring, reading, reproducing, sharing
+from ropebench.cli import comparing, lens, measuring, reading, reproducing, sharing
 from ropebench.errors import UsageError
 
 
@@ -47,6 +47,6 @@ COMMANDS = {
     "compare": comparing.compare,
     "show": reading.show,
     "lm-eval": measuring.lm_eval,
-    "lens": measuring.lens,
+    "lens": lens.lens,
     "cache": reading.cache,
 }

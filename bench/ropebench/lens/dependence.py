@@ -156,27 +156,28 @@ class Width:
 
 
 def width(found: Profile, share: float = SHARE) -> Width:
-    """W of a profile, in its tokens. Excess is summed over every distance, log-linearly between the measured ones; a
-    distance where it is not shown to be above 0 counts as 0. No W (value None) where none is."""
-    shown = found.shown
-    value = _width(found.distances, np.where(shown, found.mi, 0.0), share)
-    left = [_width(found.distances, np.where(shown, one, 0.0), share) for one in found.without]
+    """W of a profile, in its tokens: excess is summed over every distance, log-linearly between the measured ones, as it
+    was estimated (what is noise around 0 cancels, and its size is in the interval). No W (value None) where no distance
+    is shown to be above 0, or the sum is not above 0 with any one group left out."""
+    shown, k = found.shown, len(found.without)
+    value = _width(found.distances, found.mi, share) if shown.any() else None
+    left = [_width(found.distances, one, share) for one in found.without]
     if value is None or any(one is None for one in left):
-        interval = Interval(value, None, None, "no dependence shown", len(left), len(left))
+        interval = Interval(None, None, None, "no dependence shown", k, k)
     else:
         logs = jackknifed(float(np.log(value)), np.log(np.array(left, float)))
         ends = (None if end is None else float(np.exp(end)) for end in (logs.low, logs.high))
-        interval = Interval(value, *ends, logs.kind, logs.n, logs.clusters)
+        interval = Interval(value, *ends, logs.kind, k, k)
     return Width(interval, share, int(found.distances[-1]), bool(shown[-1]))
 
 
 def _width(distances: NDArray[np.int64], mi: Array, share: float) -> float | None:
     every = np.arange(1, distances[-1] + 1)
-    excess = np.interp(np.log(every), np.log(distances), np.maximum(mi, 0.0))
-    within = np.cumsum(excess)
+    within = np.cumsum(np.interp(np.log(every), np.log(distances), mi))
     if not within[-1] > 0:
         return None
-    return float(np.interp(share * within[-1], np.concatenate([[0.0], within]), np.arange(len(every) + 1)))
+    rising = np.maximum.accumulate(np.concatenate([[0.0], within]))
+    return float(np.interp(share * within[-1], rising, np.arange(len(every) + 1)))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ropebench.prompt import Encoder
 
 GROUPS = 20  # parts of a corpus: independent enough for an interval, and few enough to be long
 _CHARACTERS = 12  # per token, more than any text has
-_TOGETHER = 64  # drills in one text, as examples stand in a prompt
+_TOGETHER = 256  # drills in one text, as examples stand in a prompt
 
 
 def prompts(corpus: Corpus, encoder: Encoder, n: int, length: int) -> list[tuple[int, ...]]:
