@@ -62,7 +62,7 @@ def _dependence(sub: argparse.ArgumentParser) -> None:
     add("--task", "--tasks", dest="tasks", metavar="A,B:k=v", help=f"arithmetic tasks: {tasks}")
     add("--samples", type=int, default=8000, metavar="N", help="samples per task (default: 8000)")
     add("--most-bytes", default="2000000", metavar="N", help="read so much of a corpus (default: 2,000,000 bytes)")
-    sizes = "sizes of the BPE vocabularies trained on the corpus (default: those of 320, 512, 2048, 8192 that it has merges for)"
+    sizes = "BPE vocabularies trained on the corpus (default: of 320, 512, 2048, 8192 those it has merges for)"
     add("--vocabularies", metavar="A,B", help=sizes)
     add("--classes", type=int, default=64, metavar="V", help="token classes, 2 to 64 (default: 64)")
     reach = "the longest distance, in bytes (default: 4096); vocabularies: as many bytes"

@@ -113,8 +113,8 @@ def checked(one: Granularity, found: Profile) -> Profile:
     most = 1 + math.isqrt(max(0, int(2 * n * MOST_BIAS * max(signal, 0.0))))
     advice = f"at most --classes {most}" if most >= 2 else "it hardly depends on distance, and no --classes would do"
     raise UsageError(
-        f"{one.name}: {one.classes} classes are too many for {n:,} pairs: the estimate's bias, {bias:.2g} nats, is more "
-        f"than a tenth of the mutual information itself, {max(signal, 0.0):.2g}; {advice}, or more text"
+        f"{one.name}: {one.classes} classes are too many for {n:,} pairs: the estimate's bias, {bias:.2g} nats, is "
+        f"more than a tenth of the mutual information itself, {max(signal, 0.0):.2g}; {advice}, or more text"
     )
 
 

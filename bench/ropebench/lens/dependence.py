@@ -156,9 +156,9 @@ class Width:
 
 
 def width(found: Profile, share: float = SHARE) -> Width:
-    """W of a profile, in its tokens: excess is summed over every distance, log-linearly between the measured ones, as it
-    was estimated (what is noise around 0 cancels, and its size is in the interval). No W (value None) where no distance
-    is shown to be above 0, or the sum is not above 0 with any one group left out."""
+    """W of a profile, in its tokens: excess is summed over every distance, linearly in the log of the distance between
+    the measured ones, as it was estimated (noise around 0 cancels, and its size is in the interval). No W (value None)
+    where no distance is shown to be above 0, or the sum is not above 0 without some group."""
     shown, k = found.shown, len(found.without)
     value = _width(found.distances, found.mi, share) if shown.any() else None
     left = [_width(found.distances, one, share) for one in found.without]
@@ -166,8 +166,8 @@ def width(found: Profile, share: float = SHARE) -> Width:
         interval = Interval(None, None, None, "no dependence shown", k, k)
     else:
         logs = jackknifed(float(np.log(value)), np.log(np.array(left, float)))
-        ends = (None if end is None else float(np.exp(end)) for end in (logs.low, logs.high))
-        interval = Interval(value, *ends, logs.kind, k, k)
+        low, high = (None if end is None else float(np.exp(end)) for end in (logs.low, logs.high))
+        interval = Interval(value, low, high, logs.kind, k, k)
     return Width(interval, share, int(found.distances[-1]), bool(shown[-1]))
 
 

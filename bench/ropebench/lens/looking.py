@@ -184,7 +184,7 @@ def band_scores(model: Any, cells: Sequence[Cell], rows: Prompts, say: Say) -> J
 def _moved(every: Sequence[Array], reference: Array, window: int) -> Json:
     """A band's scores inside and beyond the window (by octave of distance; the octave that the window cuts is beyond
     where it begins at the window or later), and how far they are from the reference."""
-    total = sum(every)
+    total = np.sum(every, axis=0)
     octaves = len(total)
     first = min(octaves, max(1, (window - 1).bit_length()))
     found: Json = {"by_octave": [summary(row) if row.sum() else None for row in total]}

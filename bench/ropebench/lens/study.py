@@ -1,5 +1,5 @@
-"""From the words of `ropebench lens spectrum` and `… dependence` to records: everything that can be wrong is said before
-weights are loaded, then it is measured and stored."""
+"""From the words of `ropebench lens spectrum` and `… dependence` to records: what can be wrong is said before weights
+are loaded, then it is measured and stored."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def dependence(options: Namespace, argv: Sequence[str], say: Say) -> list[Json]:
                "model": None if loaded is None else loaded.card.revision}  # fmt: skip
         record = lens_record(
             "dependence", identity_of(source, **how), {"distance": distance, "seed": options.seed, **values},
-            writer.run_id, argv, "cpu" if loaded is None else loaded.device, None if loaded is None else model_of(loaded),
+            writer.run_id, argv, "cpu" if loaded is None else loaded.device,
+            None if loaded is None else model_of(loaded),
         )  # fmt: skip
         writer.record(record)
         records.append(record)

@@ -37,7 +37,7 @@ def watched(model: Any, see: Visitor) -> Iterator[None]:
     def attention(module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> Any:
         see(int(module.layer_idx), query[0].detach(), key[0].detach())
         own = sys.modules[type(module).__module__]
-        plain = getattr(own, "eager_attention_forward", None)
+        plain: Any = getattr(own, "eager_attention_forward", None)
         table = getattr(own, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
         return table.get_interface(usual, plain)(module, query, key, *rest, **more)
 

@@ -1,5 +1,5 @@
-"""What the lens found, as tables and plots: from records alone. A kind of lens record that is not known here (of a later
-version) has a table that says so."""
+"""What the lens found, as tables and plots: from records alone. A kind of lens record that is not known here (of a
+later version) has a table that says so."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def document(records: Sequence[Record]) -> str:
 
 _OPENING = """# The lens
 
-Which rotary frequencies models use, and how corpora depend on distance, from lens records. Brackets hold 95 % intervals:
-over prompts for models (non-overlapping pieces of text, taken as independent), over parts of the text for corpora
-(jackknife). The definitions behind the numbers are ropebench's own (see `bench/ropebench/lens/`), since those of the
+Which rotary frequencies models use, and how corpora depend on distance, from lens records. Brackets hold 95 %
+intervals: over prompts for models (non-overlapping pieces of text, taken as independent), over parts of the text for
+corpora (jackknife). The definitions behind the numbers are ropebench's own (see `bench/ropebench/lens/`), since those of the
 paper (arXiv:2607.07678) are not published in what could be read of it.
 """
 
@@ -76,7 +76,7 @@ def span(found: Mapping[str, Any] | None, digits: int = 3) -> str:
 def _spectrum(record: Record) -> list[Table]:
     lens, model = record["lens"], record["model"]
     window, title = model["trained_length"], f"{model['id']} · frequency energy"
-    found = [_summary(record, title), _variants(record, title), _stability(record, title)]
+    found = [_summary(record, title), _variants(record, title), _stability(record, title), _layers(record, title)]
     if lens["scores"]:
         found.append(_scores(record))
     own = lens["tables"][0]
@@ -87,8 +87,8 @@ def _spectrum(record: Record) -> list[Table]:
         wave = 2 * math.pi / frequency if frequency else math.inf
         row = [str(pair), f"{wave:,.1f}", f"{window / wave:.3g}"]
         for domain in own["domains"].values():
-            row.append(span({"value": 100 * domain["shares"][pair], "kind": "n too small",
-                             **{end: domain[end][pair] and 100 * domain[end][pair] for end in ("low", "high")}}))  # fmt: skip
+            ends = {end: domain[end][pair] and 100 * domain[end][pair] for end in ("low", "high")}
+            row.append(span({"value": 100 * domain["shares"][pair], "kind": "n too small", **ends}))
         row += [f"{100 * lens['random']['shares'][pair]:.3g}"] if lens["random"] else []
         rows.append(tuple(row))
     even = f"even shares would be {100 / len(rows):.3g} % each; variant {DEFAULT}"
@@ -131,8 +131,10 @@ def _variants(record: Record, title: str) -> Table:
             bare = random["variants"][variant]
             row += [span(bare["concentration"]), f"{100 * bare['unevenness']:.0f} %"]
         rows.append(tuple(row))
-    note = "PAIRS/MEAN/POOL: what the definition leaves open (causal or all pairs of tokens; mean of A² or square of its " \
-           "mean; heads alike or by their energy)"  # fmt: skip
+    note = (
+        "PAIRS/MEAN/POOL: what the definition leaves open (causal or all pairs of tokens; mean of A² or square of its "
+        "mean; heads alike or by their energy)"
+    )
     return Table(f"{title}: variants of the measure on {label}", tuple(columns), tuple(rows), None, (note,))
 
 
@@ -143,6 +145,20 @@ def _stability(record: Record, title: str) -> Table:
              for one in found["between"]]  # fmt: skip
     note = "similarity: what two spectra have in common (1: all); of prompts: each with the mean of its domain's others"
     return Table(f"{title}: stability", ("between", "similarity", "ratio of θ_eff"), tuple(rows), None, (note,))
+
+
+def _layers(record: Record, title: str) -> Table:
+    """What the heads of each layer do, in the unmodified model on the first text."""
+    label, domain = next(iter(record["lens"]["tables"][0]["domains"].items()))
+    rows = []
+    pairs = zip(domain["heads_theta_eff"], domain["heads_concentration"], strict=True)
+    for layer, (theta, even) in zip(record["lens"]["layers"], pairs, strict=True):
+        mean = math.exp(sum(map(math.log, theta)) / len(theta))
+        rows.append((str(layer), f"{mean:.3g}", f"{min(theta):.3g}–{max(theta):.3g}", f"{sum(even) / len(even):.3g}",
+                     f"{min(even):.2g}–{max(even):.2g}"))  # fmt: skip
+    columns = ("layer", "θ_eff of heads", "lowest–highest", "concentration of heads", "lowest–highest")
+    note = "of each head alone; its mean over heads (θ_eff: geometric)"
+    return Table(f"{title}: heads by layer on {label}", columns, tuple(rows), None, (note,))
 
 
 def _scores(record: Record) -> Table:
@@ -157,10 +173,12 @@ def _scores(record: Record) -> Table:
                                  quantiles, span(one["moved"])))  # fmt: skip
     pairs = ", ".join(f"{band}: pairs {own[0]}–{own[-1]}" for band, own in scores["pairs"].items())
     notes = (
-        f"n = {scores['n']} prompts of {scores['length']} tokens of {scores['domain']}, trained window {scores['window']}",
+        f"n = {scores['n']} prompts of {scores['length']} tokens of {scores['domain']}, window {scores['window']}",
         f"{pairs}; the bands end at 32 and 1 turns in the window",
         "in standard deviations of each head's scores in the unmodified model within the window (mean 0, deviation 1 "
         "there); moved: Kolmogorov-Smirnov distance from those; inside, beyond: distances below and above the window",
+        "an attention factor f multiplies every score by f², so that much of the deviation is temperature: "
+        + ", ".join(f"{one['label']} {one['attention_factor'] ** 2:.3g}" for one in record["lens"]["tables"]),
     )
     columns = ("method", "band", "distance", "mean", "deviation", "5–50–95 %", "moved")
     return Table(f"{record['model']['id']} · attention scores by band", columns, tuple(rows), None, notes)
@@ -181,10 +199,10 @@ def _dependence(record: Record) -> list[Table]:
     columns = ("tokens", "classes", "own", "bytes/token", "n", "I(1)", "I(8)", "I(64)", "I(512)", "W (tokens)",
                "W (bytes)", "π/W", "open")  # fmt: skip
     notes = (
-        f"I(r): mutual information of tokens r apart, nats, less that of independent ones (at r, or the nearest or last "
-        f"distance that was measured; up to {lens['distance']} bytes); {lens['groups']} parts of the text",
-        f"W: {100 * share:.0f} % of the excess up to the longest distance lies within it; open: there is still some at the "
-        "longest, so that W would grow with a longer look; own: tokens that are a class of their own",
+        f"I(r): mutual information of tokens r apart, nats, less that of independent ones (at the measured distance "
+        f"nearest to r; up to {lens['distance']} bytes); {lens['groups']} parts of the text",
+        f"W: {100 * share:.0f} % of the excess up to the longest distance lies within it; open: there is still some at "
+        "the longest, so that W would grow with a longer look; own: tokens that are a class of their own",
     )
     found = [Table(title, columns, tuple(rows), None, notes)]
     alike = tuple(
@@ -193,18 +211,20 @@ def _dependence(record: Record) -> list[Table]:
         for one in lens["self_similarity"]
     )  # fmt: skip
     if alike:
-        about = "score: R² of ln I(r) of the coarse tokens by the finer ones' ln I(α·r), α from bytes per token; 1 is " \
-                "self-similar; shape: the same with a free factor; error: rms of the log ratio; best α: the dilation " \
-                "with the highest score"  # fmt: skip
-        columns = ("coarse", "fine", "α", "score", "shape", "error", "best α", "points")
-        found.append(Table(f"{title}: self-similarity", columns, alike, None, (about,)))
+        about = (
+            "score: R² of ln I(r) of the coarse tokens by the finer ones' ln I(α·r), α from bytes per token; 1 is "
+            "self-similar; shape: the same with a free factor; error: rms of the log ratio; best α: the dilation with "
+            "the highest score"
+        )
+        names = ("coarse", "fine", "α", "score", "shape", "error", "best α", "points")
+        found.append(Table(f"{title}: self-similarity", names, alike, None, (about,)))
     if lens.get("beside"):
         one = lens["beside"]
         row = (record["model"]["id"], one["granularity"], span({"kind": "", **one["pi_over_width"]}),
                span(one["theta_eff"]), "–" if one["ratio"] is None else f"{one['ratio']:.3g}")  # fmt: skip
-        columns = ("model", "tokens", "π/W", "θ_eff on this text", "θ_eff ÷ (π/W)")
+        heads = ("model", "tokens", "π/W", "θ_eff on this text", "θ_eff ÷ (π/W)")
         note = "theory: θ* = π/W for one dependency width; natural text mixes scales, so no equality is predicted"
-        found.append(Table(f"{title}: beside the model", columns, (row,), None, (note,)))
+        found.append(Table(f"{title}: beside the model", heads, (row,), None, (note,)))
     return found
 
 

@@ -57,8 +57,8 @@ def _energy(axes: Axes, lens: Mapping[str, Any], window: int) -> None:
         y = [100 * p for p in domain["shares"]]
         axes.plot(waves, y, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=label)
         if None not in domain["low"]:
-            ends = ([100 * p for p in domain[end]] for end in ("low", "high"))
-            axes.fill_between(waves, *ends, color=colour, alpha=0.18, linewidth=0)
+            low, high = ([100 * p for p in domain[end]] for end in ("low", "high"))
+            axes.fill_between(waves, low, high, color=colour, alpha=0.18, linewidth=0)
         theta = domain["variants"]["causal/mean_square/share"]["theta_eff"]["value"]
         axes.axvline(2 * math.pi / theta, color=colour, linewidth=1, linestyle="--")
     if lens["random"]:
@@ -115,8 +115,8 @@ def _scores(record: Record, stem: Path) -> list[Path]:
 
 
 def dependence(record: Record, stem: Path) -> list[Path]:
-    """Mutual information over distance in bytes, a line per granularity; W marked. On the left as measured, on the right
-    each with its own level taken out, where self-similar text has one curve."""
+    """Mutual information over distance in bytes, a line per granularity; W marked. On the left as measured, on the
+    right each with its own level taken out, where self-similar text has one curve."""
     lens = record["lens"]
     with figure(10.0, 4.0, columns=2) as (drawn, (left, right)):
         for place, one in enumerate(lens["granularities"]):
