@@ -58,8 +58,8 @@ _OPENING = """# The lens
 
 Which rotary frequencies models use, and how corpora depend on distance, from lens records. Brackets hold 95 %
 intervals: over prompts for models (non-overlapping pieces of text, taken as independent), over parts of the text for
-corpora (jackknife). The definitions behind the numbers are ropebench's own (see `bench/ropebench/lens/`), since those of the
-paper (arXiv:2607.07678) are not published in what could be read of it.
+corpora (jackknife). The definitions are ropebench's own (see `bench/ropebench/lens/`): those of the paper behind them
+(arXiv:2607.07678) are not in what could be read of it.
 """
 
 
