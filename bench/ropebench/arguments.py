@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ropebench import __version__
 from ropebench.errors import UsageError, in_short, unknown
+from ropebench.lens.arguments import topics
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 
@@ -138,15 +139,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     harness.epilog = "Example: ropebench lm-eval --model ropebench --model_args pretrained=M,method=yarn,factor=4 -t T"
     harness.add_argument("--path", action="store_true", help="print the folder for stock lm-eval's --include_path")
     harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
-    lens = command("lens", "small models trained to see how rotary frequencies are used")
-    topics = lens.add_subparsers(dest="topic", metavar="TOPIC", required=True)
-    train = topics.add_parser("train", help="train the bundled model from scratch, or go on with it")
-    train.add_argument("what", choices=("tiny",))
-    train.add_argument("--out", required=True, metavar="DIR", help="checkpoint, log and finished model are kept there")
-    train.add_argument("--steps", type=int, metavar="N", help="optimizer steps in all (default: the recipe's)")
-    train.add_argument("--seed", type=int, default=0, metavar="S")
-    train.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as there are cores)")
-    train.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
+    topics(command("lens", "how a model uses its frequencies, how a corpus depends on distance; small models"))
     cache = command("cache", "where the cache is and how large; --clear empties it")
     cache.add_argument("--clear", action="store_true")
     return top

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import comparing, measuring, reading, reproducing, sharing, verifying
+from ropebench.cli import comparing, lens, measuring, reading, reproducing, sharing, verifying
 from ropebench.cli.output import Plain, unreadable
 from ropebench.errors import UsageError, in_short, plain
 
@@ -60,6 +60,6 @@ COMMANDS = {
     "show": reading.show,
     "verify": verifying.verify,
     "lm-eval": measuring.lm_eval,
-    "lens": measuring.lens,
+    "lens": lens.lens,
     "cache": reading.cache,
 }

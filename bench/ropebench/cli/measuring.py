@@ -11,7 +11,7 @@ from typing import Any
 
 from ropebench.amounts import duration, flop, size
 from ropebench.arguments import sweep_of
-from ropebench.cli.output import folder_named, quietly, say, stored_in
+from ropebench.cli.output import folder_named, quietly, stored_in
 from ropebench.cli.stopping import stopping
 from ropebench.errors import UsageError
 
@@ -259,21 +259,6 @@ def inspect(options: argparse.Namespace, words: list[str]) -> int:
 
 def _span(pairs: Sequence[int]) -> str:
     return f"{pairs[0]}–{pairs[-1]} ({len(pairs)})" if pairs else "none"
-
-
-def lens(options: argparse.Namespace, words: list[str]) -> int:
-    from dataclasses import replace
-
-    from ropebench.lens.tiny.prose import installed
-    from ropebench.lens.tiny.recipe import RECIPE
-    from ropebench.lens.tiny.train import train
-
-    quietly()
-    steps = RECIPE.steps if options.steps is None else options.steps
-    recipe, folder = replace(RECIPE, steps=steps, seed=options.seed), folder_named(options.out)
-    train(recipe, installed, folder, options.resume, lambda line: say(f"{line}\n"), threads=options.threads)
-    print(f"model: {folder / 'model'}   its early curve: {folder / 'log.jsonl'}")
-    return 0
 
 
 def lm_eval(options: argparse.Namespace, words: list[str]) -> int:
