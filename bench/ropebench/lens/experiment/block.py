@@ -12,7 +12,7 @@ import numpy as np
 from ropebench.errors import UsageError, unknown
 from ropebench.lens import dependence
 from ropebench.lens.experiment.forms import FORMS, SYMBOLS
-from ropebench.lens.experiment.small import HELD_OUT, Training, learnt, stream
+from ropebench.lens.experiment.small import HELD_OUT, Training, learnt, own_seed, stream
 from ropebench.lens.experiment.units import Unit
 from ropebench.lens.tiny.recipe import Shape
 from ropebench.record import Json
@@ -68,12 +68,12 @@ def measure(setting: Mapping[str, Any]) -> Json:
         return form.make(rng, rows, tokens, size)
 
     _, found = learnt(setting, draw)
-    return {**found, "chance": form.chance, "width": _width(form.make, size, int(setting["seed"]))}
+    return {**found, "chance": form.chance, "width": _width(form.make, size, own_seed(setting))}
 
 
 def _width(make: Any, size: int, seed: int) -> Json:
     """W of long sequences (many blocks), in tokens, with its interval."""
-    rng = stream(HELD_OUT, seed + 1_000_000)
+    rng = stream(HELD_OUT, seed, 1)
     groups = [[row] for row in make(rng, GROUPS, MEASURED, size).ids]
     profile = dependence.profile(groups, dependence.grid(3 * size), SYMBOLS)
     found = dependence.width(profile)

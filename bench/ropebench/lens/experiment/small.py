@@ -18,7 +18,7 @@ from ropebench.lens import spectrum
 from ropebench.lens.tiny.recipe import Shape
 from ropebench.lens.tiny.train import config_of
 from ropebench.lens.watching import pair_channels
-from ropebench.record import Json
+from ropebench.record import Json, digest
 from ropebench.stats import from_stderr
 
 TRAINING, HELD_OUT = 0, 1  # first word of a random stream's seed
@@ -53,9 +53,15 @@ class Training:
         return self.rate * min(1.0, (step + 1) / self.warmup) * falling
 
 
-def stream(use: int, seed: int) -> np.random.Generator:
-    """The random stream of a seed for training or for held-out data; the two share nothing."""
-    return np.random.default_rng([use, seed])
+def own_seed(setting: Mapping[str, Any]) -> int:
+    """The number that a model's weights and data are drawn from: every setting has its own, so that models of one
+    `seed` but of several sizes have nothing in common, and a fit may take all of them as independent."""
+    return int(digest(setting, 12), 16)
+
+
+def stream(use: int, seed: int, part: int = 0) -> np.random.Generator:
+    """The random stream of an `own_seed` for training or for held-out data; uses and parts share nothing."""
+    return np.random.default_rng([use, seed, part])
 
 
 @contextmanager
@@ -146,7 +152,7 @@ def learnt(
 ) -> tuple[Any, Json]:
     """Train the model of a setting (`shape`, `training`, `seed`); returns it with its spectra before and after, and its
     scores on held-out data (`rows` of them; about four steps' worth where not given)."""
-    shape, training, seed = Shape(**setting["shape"]), Training(**setting["training"]), int(setting["seed"])
+    shape, training, seed = Shape(**setting["shape"]), Training(**setting["training"]), own_seed(setting)
     rows = max(4 * training.tokens // shape.window, 4) if rows is None else rows
     unseen = (held_out or draw)(stream(HELD_OUT, seed), rows)
     model = untrained(shape, seed).eval()

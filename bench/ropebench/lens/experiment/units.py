@@ -1,4 +1,4 @@
-"""The trained models of an experiment, one record each, stored as soon as it is measured; a rerun goes on after them."""
+"""The trained models of an experiment, one record each, stored once it is measured; a rerun goes on after them."""
 
 from __future__ import annotations
 
