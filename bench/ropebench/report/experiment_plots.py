@@ -31,10 +31,8 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
     drawn = []
     for name, make in makers.items():
         groups = sorted(trainings(of(records, name)), key=lambda one: setting(one[0], "training")["steps"])
-        own = groups[-1] if groups and name != "pi" else [r for group in groups for r in group
-                                                          if setting(r, "training") == setting(groups[-1][0], "training")]  # fmt: skip
-        if own:
-            drawn += make(own, folder / f"experiment_{name}")
+        if groups:
+            drawn += make(groups[-1], folder / f"experiment_{name}")
     return drawn
 
 

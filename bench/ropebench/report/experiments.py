@@ -47,7 +47,7 @@ def trainings(records: Sequence[Record]) -> list[list[Record]]:
     """Models that were trained alike: a fit or a mean never mixes others."""
     found: dict[str, list[Record]] = {}
     for record in records:
-        about = {key: value for key, value in setting(record, "shape").items() if key != "window"}
+        about = {key: value for key, value in setting(record, "shape").items() if key not in ("window", "vocabulary")}
         found.setdefault(repr((setting(record, "training"), about)), []).append(record)
     return list(found.values())
 
@@ -162,8 +162,8 @@ def _block(form: str, records: list[Record]) -> Table:
     notes = (
         "θ_eff: geometric mean over seeds (lowest–highest), radians per token; W: distance that holds "
         f"{100 * measured(records[0])['width']['share']:.0f} % of the mutual information, with a 95 % interval",
-        f"before training a pair's share is off the uniform one by at most {100 * uneven:.0f} % in the worst model, and by "
-        f"{100 * together:.0f} % in the mean over all {len(records)}: a small model has few heads and symbols to average",
+        f"before training a pair's share is off the uniform one by at most {100 * uneven:.0f} % in the worst model, and "
+        f"by {100 * together:.0f} % in the mean over all {len(records)}: a small model has little to average over",
         *_warnings(records),
     )
     return Table(f"block · {form} · effective frequency by block length", columns, tuple(rows), None, notes)
@@ -235,8 +235,8 @@ def _pi(form: str, sort: str, records: list[Record]) -> Table:
     looks = measured(records[0])["dependence"]
     chance = measured(records[0])["chance"]
     notes = (
-        f"W of the training data {_width(looks['training']['width'])}, of this test's {_width(looks[sort]['width'])} tokens"
-        f" (π/W = {_over(looks[sort]['width'])}); θ_eff {_span([_theta(r) for r in records], lambda v: f'{v:.3g}')}",
+        f"W of the training data {_width(looks['training']['width'])}, of this test's {_width(looks[sort]['width'])} "
+        f"tokens (π/W = {_over(looks[sort]['width'])}); θ_eff {_span([_theta(r) for r in records], lambda v: f'{v:.3g}')}",
         f"mean over {len(records)} seed(s) (lowest–highest); scored in the last half of the window"
         + ("" if chance is None else f"; by guessing {100 * chance:.1f} %"),
         *_warnings(records),

@@ -2,15 +2,15 @@
 
 Kinds of data, all ours:
 
-- `blocks`: `forms.recall`, blocks of BLOCK tokens. The test in a window of s times the length is of two sorts: `dilated`
-  (blocks s times as long: the training data, dilated) and `same` (the same blocks, more of them).
+- `blocks`: `forms.recall`, blocks of BLOCK tokens. The test in a window of s times the length is of two sorts:
+  `dilated` (blocks s times as long: the training data, dilated) and `same` (the same blocks, more of them).
 - `text`: natural text (the manual of the running Python), character by character in CHARACTERS classes. The last tenth
   is the test's.
 - `arithmetic`: running totals modulo 10, "+7=5+8=3…". An answer depends on the digit three back and the one two back,
   however long the sequence: at no other distance.
 
-What is scored lies in the last half of a window, so at s ≥ 2 beyond the trained one. Exact: the block's symbol, the next
-character, the digit after "=", as the likeliest token.
+What is scored lies in the last half of a window, so at s ≥ 2 beyond the trained one. Exact: the block's symbol, the
+next character, the digit after "=", as the likeliest token.
 """
 
 from __future__ import annotations
@@ -173,14 +173,16 @@ def _in_parts(model: Any, batch: Batch, at_once: int = 8192) -> Json:
 
 
 def _dependence(setting: Mapping[str, Any], sorts: Sequence[str]) -> Json:
-    """Profiles of the training data, and of the test data in the longest window; of text, of all of it."""
-    classes, trained_on, held_out, _, _ = KINDS[setting["form"]]
+    """Profiles of the training data, and of the test data in the longest window. Of text there is one: of all of it."""
+    kind = setting["form"]
+    classes, make, _, _, _ = KINDS[kind]
     measured = MEASURED if int(setting["training"]["steps"]) > 10 else MEASURED // 10
-    longest = FACTORS[-1]
-    found = {}
-    looks = {"training": (trained_on, 1), **{sort: (held_out, longest if sort == "dilated" else 1) for sort in sorts}}
-    for name, (make, dilation) in looks.items():
-        rng = stream(HELD_OUT, own_seed(setting), 1)
-        groups = [[row] for row in make(rng, GROUPS, measured, dilation).ids]
-        found[name] = dependence_json(dependence.profile(groups, dependence.grid(WINDOW * longest), classes))
-    return found
+    dilations = {"training": 1, **{sort: FACTORS[-1] if sort == "dilated" else 1 for sort in sorts}}
+    found: dict[int, Json] = {}
+    for dilation in set(dilations.values()):
+        # Pieces that share no token, so that what is left out for an interval is left out once.
+        rows = make(stream(HELD_OUT, own_seed(setting), 1), GROUPS, measured, dilation).ids
+        pieces = np.array_split(_text(), GROUPS) if kind == "text" else list(rows)
+        profile = dependence.profile([[one] for one in pieces], dependence.grid(WINDOW * FACTORS[-1]), classes)
+        found[dilation] = dependence_json(profile)
+    return {name: found[dilation] for name, dilation in dilations.items()}
