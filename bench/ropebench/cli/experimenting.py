@@ -32,10 +32,11 @@ def experiment(options: argparse.Namespace, argv: list[str]) -> int:
 
         print("\n".join(as_text(table) for table in experiments.tables(records)), end="")
     if options.out:
-        from ropebench.report import experiment_plots
+        from ropebench import store
+        from ropebench.report import experiment_page
 
-        drawn = experiment_plots.draw(records, folder_named(options.out))
-        sys.stderr.write(f"wrote {', '.join(path.name for path in drawn)} into {options.out}\n")
+        written = experiment_page.write(units.stored(store.read(options.results)), folder_named(options.out))
+        sys.stderr.write(f"wrote {written[0]} and {len(written) - 1} plot files, of all that {options.results} holds\n")
     return 0
 
 

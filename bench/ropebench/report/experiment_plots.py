@@ -129,7 +129,7 @@ def pi(records: list[Record], stem: Path) -> list[Path]:
     for form in kinds(records, "form"):
         own = [record for record in records if setting(record, "form") == form]
         looks += [(form, sort, own) for sort in dict.fromkeys(test["test"] for test in measured(own[0])["tests"])]
-    with figure(2.9 * len(looks) + 1.4, 7.6, columns=len(looks), rows=3, squeeze=False) as (drawn, grid):
+    with figure(max(2.9 * len(looks), 6.4), 8.2, columns=len(looks), rows=3, squeeze=False) as (drawn, grid):
         for column, (form, sort, own) in enumerate(looks):
             names, factors = names_of(own)
             faces = styles(names, names)
@@ -161,7 +161,8 @@ def pi(records: list[Record], stem: Path) -> list[Path]:
             grid[2, column].legend(fontsize=_LEGEND)
         for axes, label in zip(grid[:, 0], ("perplexity", "exact", "mutual information (nats)"), strict=True):
             axes.set_ylabel(label)
-        drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=_LEGEND)
+        drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", fontsize=_LEGEND,
+                     ncols=6)  # fmt: skip
         seeds = len(kinds(records, "seed"))
         drawn.suptitle(f"small models past their window: mean over {seeds} seed(s), bars lowest to highest", fontsize=9,
                        x=0.01, ha="left")  # fmt: skip

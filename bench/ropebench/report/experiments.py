@@ -162,8 +162,8 @@ def _block(form: str, records: list[Record]) -> Table:
     notes = (
         "θ_eff: geometric mean over seeds (lowest–highest), radians per token; W: distance that holds "
         f"{100 * measured(records[0])['width']['share']:.0f} % of the mutual information, with a 95 % interval",
-        f"before training a pair's share is off the uniform one by at most {100 * uneven:.0f} % in the worst model, and "
-        f"by {100 * together:.0f} % in the mean over all {len(records)}: a small model has little to average over",
+        f"before training a pair's share is off the uniform one by at most {100 * uneven:.0f} % in the worst model, "
+        f"and by {100 * together:.0f} % in the mean over all {len(records)}: a small model has little to average over",
         *_warnings(records),
     )
     return Table(f"block · {form} · effective frequency by block length", columns, tuple(rows), None, notes)
@@ -234,9 +234,10 @@ def _pi(form: str, sort: str, records: list[Record]) -> Table:
         rows.append(tuple(row))
     looks = measured(records[0])["dependence"]
     chance = measured(records[0])["chance"]
+    own, theta = looks[sort]["width"], _span([_theta(r) for r in records], lambda v: f"{v:.3g}")
     notes = (
-        f"W of the training data {_width(looks['training']['width'])}, of this test's {_width(looks[sort]['width'])} "
-        f"tokens (π/W = {_over(looks[sort]['width'])}); θ_eff {_span([_theta(r) for r in records], lambda v: f'{v:.3g}')}",
+        f"W of the training data {_width(looks['training']['width'])}, of this test's {_width(own)} tokens (π/W = "
+        f"{_over(own)}), between pairs of tokens, their order in a form included; θ_eff {theta}",
         f"mean over {len(records)} seed(s) (lowest–highest); scored in the last half of the window"
         + ("" if chance is None else f"; by guessing {100 * chance:.1f} %"),
         *_warnings(records),
