@@ -145,7 +145,22 @@ def test_likelihood_and_exactness_stand_side_by_side() -> None:
     said = experiment_page.pi(own)[0]
     assert "pi perplexity × 0.2–0.2, exact 30.5 → 10.5 % (−20.0 to −20.0 points): perplexity better in every model, " \
         "exactness worse in every model" in said  # fmt: skip
-    assert "yarn perplexity × 0.4–0.4" in said
+    assert "the most exact, yarn: yarn perplexity × 0.4–0.4" in said
+    assert said.endswith("PI lowers the perplexity of arithmetic and does not raise its exactness. Shown here.")
+
+
+def test_a_claim_is_shown_only_where_the_numbers_show_it() -> None:
+    def ends(form: str, sort: str, perplexity: float, exact: float) -> bool:
+        scores = {"none": (20.0, 0.3), "pi": (perplexity, exact), "yarn": (8.0, 0.8)}
+        return experiment_page.pi(past(form, (sort,), scores))[0].endswith(" Shown here.")
+
+    better, worse, apart = (4.0, 0.8), (80.0, 0.1), (4.0, 0.1)
+    shown = {("blocks", "dilated"): better, ("blocks", "same"): worse, ("text", "same"): better,
+             ("arithmetic", "same"): apart}  # fmt: skip
+    for (form, sort), right in shown.items():
+        assert [ends(form, sort, *scores) for scores in (better, worse, apart)] == [
+            scores == right for scores in (better, worse, apart)
+        ]
 
 
 def test_the_page_and_the_plots_are_made_from_records_alone(tmp_path: Path) -> None:

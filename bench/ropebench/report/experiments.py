@@ -75,7 +75,7 @@ def ends(found: Interval, digits: int = 3) -> str:
     if found.value is None:
         return found.kind
     if found.low is None or found.high is None:
-        return f"{found.value:.{digits}g} [{found.kind}]"
+        return f"{found.value:.{digits}g} [{found.kind}]".replace("-", "−")
     joined = "–" if found.low >= 0 else " to "
     return f"{found.value:.{digits}g} [{found.low:.{digits}g}{joined}{found.high:.{digits}g}]".replace("-", "−")
 

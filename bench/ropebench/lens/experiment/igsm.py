@@ -59,7 +59,7 @@ def measure(setting: Mapping[str, Any]) -> Json:
 
     def drawn(rng: np.random.Generator, rows: int) -> tuple[Batch, Any]:
         ids, answers = words.problems(rng, operations, rows * tokens)
-        ids, answers = (part[: rows * tokens].reshape(rows, tokens) for part in (ids, answers))
+        ids, answers = ids[: rows * tokens].reshape(rows, tokens), answers[: rows * tokens].reshape(rows, tokens)
         return Batch(ids, ids, np.ones(ids.shape, bool)), answers
 
     model, found = learnt(setting, lambda rng, rows: drawn(rng, rows)[0])

@@ -62,11 +62,13 @@ def fitted(points: Sequence[Point], level: float = LEVEL) -> Line | None:
     slope, constant = float(found.slope), float(found.intercept)
     level_one = float((y + x).mean())
     if k < 3:
-        plain = [Interval(value, None, None, TOO_SMALL, n, k) for value in (slope, math.exp(constant))]
-        return Line(*plain, Interval(math.exp(level_one), None, None, TOO_SMALL, n, k), seeds, None, n)
+        one, other, level_at = (
+            Interval(value, None, None, TOO_SMALL, n, k) for value in (slope, math.exp(constant), math.exp(level_one))
+        )
+        return Line(one, other, level_at, seeds, None, n)
     off = math.sqrt(float(((y - slope * x - constant) ** 2).sum()) / (k - 2))
     wide = float(t.ppf((1 + level) / 2, k - 2))
-    one = float(t.ppf((1 + level) / 2, k - 1)) * float((y + x).std(ddof=1)) / math.sqrt(k)
+    around_one = float(t.ppf((1 + level) / 2, k - 1)) * float((y + x).std(ddof=1)) / math.sqrt(k)
 
     def around(value: float, half: float, log: bool) -> Interval:
         low, middle, high = (math.exp(v) if log else v for v in (value - half, value, value + half))
@@ -75,6 +77,6 @@ def fitted(points: Sequence[Point], level: float = LEVEL) -> Line | None:
     return Line(
         around(slope, wide * float(found.stderr), False),
         around(constant, wide * float(found.intercept_stderr), True),
-        around(level_one, one, True),
+        around(level_one, around_one, True),
         seeds, off, n,
     )  # fmt: skip

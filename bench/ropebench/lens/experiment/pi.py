@@ -164,7 +164,8 @@ def _in_parts(model: Any, batch: Batch, at_once: int = 8192) -> Json:
     rows = max(at_once // batch.ids.shape[1], 1)
     parts = []
     for first in range(0, len(batch.ids), rows):
-        one = Batch(*(part[first : first + rows] for part in (batch.ids, batch.targets, batch.scored)))
+        here = slice(first, first + rows)
+        one = Batch(batch.ids[here], batch.targets[here], batch.scored[here])
         if one.scored[:, 1:].any():
             parts.append(score(model, one))
     n = sum(part["n"] for part in parts)

@@ -91,7 +91,7 @@ def train(model: Any, training: Training, seed: int, draw: Draw) -> float:
         nll, _ = _scores(model, batch)
         loss = nll.mean()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(float(loss.detach()))
