@@ -14,6 +14,7 @@ from ropebench.report.tables import as_markdown
 from ropebench.stats import Interval
 
 README = "experiments.md"
+ENOUGH = 5  # sizes for a law
 SLOPES, CONSTANTS = (-1.2, -0.8), (2.5, 3.8)  # ours: where we would call it the paper's law
 
 _OPENING = """# Experiments with small models
@@ -62,7 +63,7 @@ def block(records: list[Record]) -> list[str]:
         line = fitted(points(own))
         if line is None:
             said.append(f"`{form}`: {_count(own)} of one size, so no line.")
-        elif place == 0:
+        elif place == 0 or len(set(kinds(own, "size"))) >= ENOUGH:
             said += _law(form, own, line)
         else:
             kind = "" if line.slope.low is not None else " (no interval)"
@@ -96,7 +97,7 @@ def _law(form: str, own: list[Record], line: Line) -> list[str]:
         f"{beside(line.slope, slope)}. c = {ends(line.at_minus_one)} at slope −1: "
         f"{beside(line.at_minus_one, *constants)}. With the slope left free c = {ends(line.constant)}: "
         f"{beside(line.constant, *constants)}.",
-        f"Over the {len(variants)} variants of the measure that the definition leaves open: {span}.",
+        f"`{form}` over the {len(variants)} variants of the measure that the definition leaves open: {span}.",
     ]
 
 
@@ -138,10 +139,12 @@ def pi(records: list[Record]) -> list[str]:
             others = [name for name in names if name not in ("none", "pi")]
             best = max(others, key=lambda n: fmean(scores(own, sort, n, factors[-1], "accuracy")))
             what = {"same": "not dilated", "dilated": "dilated"}[sort]
-            said.append(f"`{form}`, {what}, ×{factors[-1]} ({_count(own)}, {100 * inside:.0f} % exact in the window): "
-                        f"{_beside(own, sort, 'pi', factors[-1])}. Of the other methods the most exact, {best}: "
-                        f"{_beside(own, sort, best, factors[-1])}.")  # fmt: skip
-            said[-1] += f" {_claimed(form, sort, *_gains(own, sort, 'pi', factors[-1]))}"
+            claim = _claimed(form, sort, *_gains(own, sort, "pi", factors[-1]))
+            said.append(
+                f"`{form}`, {what}, ×{factors[-1]} ({_count(own)}, {100 * inside:.0f} % exact in the window): PI "
+                f"{_beside(own, sort, 'pi', factors[-1])}. {claim} The most "
+                f"exact of the other methods, {best}: {_beside(own, sort, best, factors[-1])}."
+            )
     return said
 
 
@@ -157,8 +160,13 @@ def _beside(records: Sequence[Record], sort: str, name: str, factor: int) -> str
     ratios, gains = _gains(records, sort, name, factor)
     exact = " → ".join(f"{100 * fmean(scores(records, sort, one, factor, 'accuracy')):.1f}" for one in ("none", name))
     words = f"perplexity {_side([1 - ratio for ratio in ratios])}, exactness {_side(gains)}"
-    return (f"{name} perplexity × {min(ratios):.3g}–{max(ratios):.3g}, exact {exact} % ({min(gains):+.1f} to "
-            f"{max(gains):+.1f} points): {words}").replace("-", "−")  # fmt: skip
+    return (f"perplexity × {_from_to(ratios, '.3g')}, exact {exact} % ({_from_to(gains, '+.1f')} points): "
+            f"{words}").replace("-", "−")  # fmt: skip
+
+
+def _from_to(values: Sequence[float], form: str) -> str:
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
 
 
 def _claimed(form: str, sort: str, ratios: Sequence[float], gains: Sequence[float]) -> str:
