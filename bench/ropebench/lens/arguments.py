@@ -35,13 +35,21 @@ def _spectrum(sub: argparse.ArgumentParser) -> None:
     add("--factor", type=float, metavar="S", help="pin the factor")
     docs = "text: installed (default), FOLDER, NAME=FOLDER or hub:ID; each further --docs is another domain"
     add("--docs", action="append", metavar="WORD", help=docs)
+    add(
+        "--task",
+        "--tasks",
+        dest="tasks",
+        metavar="A,B:k=v",
+        help="the same of arithmetic tasks: a domain of drills each",
+    )
+    add("--samples", type=int, default=2000, metavar="N", help="drills per task (default: 2000)")
     add("--n", type=int, default=8, metavar="N", help="prompts per domain (default: 8)")
     add("--length", metavar="TOKENS", help="tokens of a prompt (default: the trained window, at most 1024)")
     again = "also the same architecture with random weights, drawn so often (default: 4)"
     add("--random", type=int, nargs="?", const=4, default=0, metavar="INITS", help=again)
     bands = "attention scores are looked at on prompts of so many tokens (default: the target, at most 2048)"
     add("--score-length", metavar="TOKENS", help=bands)
-    add("--seed", type=int, default=0, metavar="S", help="of random weights")
+    add("--seed", type=int, default=0, metavar="S", help="of random weights and drills")
     add("--bos", default="auto", metavar="RULE", help="auto (default), always or never")
     add("--trained-length", metavar="TOKENS", help="overrides the trained length of the config or alias")
     add("--revision", metavar="REV", help="hub revision of the model")
@@ -49,7 +57,7 @@ def _spectrum(sub: argparse.ArgumentParser) -> None:
     add("--device", default="auto", metavar="D")
     add("--dtype", default="auto", metavar="T")
     add("--attention", default="auto", metavar="A")
-    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods")
+    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")
     add("--offline", action="store_true", default=None, help="use only what is already on this machine")
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
     _kept(sub)

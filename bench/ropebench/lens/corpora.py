@@ -80,27 +80,39 @@ def granularities(
     return sorted(found, key=lambda one: one.bytes_per_token), notes
 
 
-def reach_in_tokens(one: Granularity, distance: int) -> int:
-    """A distance in bytes as whole tokens of a granularity. Raises UsageError, with the bound, where too few pairs of
-    tokens are so far apart."""
-    reach, needed = max(1, int(distance / one.bytes_per_token)), PAIRS_PER_CELL * (one.classes - 1) ** 2
-    lengths = np.sort([len(tokens) for group in one.groups for tokens in group])
+def reaches(found: Sequence[Granularity], distance: int) -> list[int]:
+    """A distance in bytes as whole tokens of each granularity. Raises UsageError, with the bound that holds for all of
+    them, where too few pairs of tokens of one are so far apart."""
+    made = [max(1, int(distance / one.bytes_per_token)) for one in found]
+    short = [(one, r) for one, r in zip(found, made, strict=True) if _pairs(one, r) < _needed(one)]
+    if not short:
+        return made
+    one, r = short[0]
+    most = min(int(_furthest(other) * other.bytes_per_token) for other in found)
+    bound = f"--distance {most} or less, " if most else ""
+    longest = max(len(tokens) for group in one.groups for tokens in group)
+    raise UsageError(
+        f"--distance {distance}: the texts are too short for it. In {one.name} (longest text {longest:,} tokens) "
+        f"{_pairs(one, r):,} pairs are so far apart, and {one.classes} classes need {_needed(one):,}; give {bound}"
+        "fewer --classes, or more text"
+    )
 
-    def pairs(r: int) -> int:
-        return int(np.maximum(lengths - r, 0).sum())
 
-    if pairs(reach) >= needed:
-        return reach
-    low, high = 0, int(lengths[-1])  # pairs() falls with the distance
+def _needed(one: Granularity) -> int:
+    return PAIRS_PER_CELL * (one.classes - 1) ** 2
+
+
+def _pairs(one: Granularity, reach: int) -> int:
+    return sum(max(0, len(tokens) - reach) for group in one.groups for tokens in group)
+
+
+def _furthest(one: Granularity) -> int:
+    """The longest distance in tokens with enough pairs; 0 where there is none."""
+    low, high = 0, max(len(tokens) for group in one.groups for tokens in group)  # pairs fall with the distance
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if pairs(middle) >= needed else (low, middle)
-    bound = f"--distance {int(low * one.bytes_per_token)} or less, " if low else ""
-    raise UsageError(
-        f"--distance {distance}: the texts are too short for it. In {one.name} (longest text {lengths[-1]:,} tokens) "
-        f"{pairs(reach):,} pairs are so far apart, and {one.classes} classes need {needed:,}; give {bound}fewer "
-        "--classes, or more text"
-    )
+        low, high = (middle, high) if _pairs(one, middle) >= _needed(one) else (low, middle)
+    return low
 
 
 def checked(one: Granularity, found: Profile) -> Profile:
@@ -122,9 +134,8 @@ def dependence(
     source: Source, found: Sequence[Granularity], distance: int, share: float, seed: int, say: Callable[[str], None]
 ) -> Json:
     """Profiles, widths and the self-similarity of each granularity with the next finer ones."""
-    reaches = [reach_in_tokens(one, distance) for one in found]  # all that can be wrong is said before the work
     profiles = []
-    for one, reach in zip(found, reaches, strict=True):
+    for one, reach in zip(found, reaches(found, distance), strict=True):
         say(f"{source.label}: {one.name}, {one.tokens:,} tokens, distances up to {reach}")
         profiles.append(checked(one, profile(one.groups, grid(reach), one.classes, seed)))
     rows = [_row(one, own, share) for one, own in zip(found, profiles, strict=True)]

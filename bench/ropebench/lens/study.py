@@ -14,7 +14,7 @@ from ropebench.lens.corpora import (
     beside_model,
     granularities,
     identity_of,
-    reach_in_tokens,
+    reaches,
 )  # fmt: skip
 from ropebench.lens.corpora import (
     dependence as dependence_of,
@@ -66,7 +66,7 @@ def spectrum(options: Namespace, argv: Sequence[str], say: Say) -> Json:
         say(f"note: {note}")
     first = plan.cells[0]
     encoder = Encoder(load_tokenizer(first.card, first.trust_remote_code), options.bos)
-    corpora = _apart([open_corpus(word, bool(options.offline)) for word in options.docs or ["installed"]])
+    corpora = _apart(_corpora(options))
     domains = {corpus.label: prompts(corpus, encoder, options.n, length) for corpus in corpora}
     scored = len(plan.cells) > 1 or options.score_length is not None
     few = prompts(corpora[0], encoder, min(options.n, SCORED), long) if scored else []
@@ -133,8 +133,7 @@ def dependence(options: Namespace, argv: Sequence[str], say: Say) -> list[Json]:
         found, notes = granularities(source, sizes, options.classes, ways)
         for note in notes:
             say(f"note: {note}")
-        for one in found:
-            reach_in_tokens(one, distance)
+        reaches(found, distance)  # all that can be wrong is said before the work
         plans.append(found)
     rows = [_prompts(source, *spec) if spec else [] for source in sources]
     writer, records, loaded = Writer(options.results), [], None
@@ -162,23 +161,41 @@ def dependence(options: Namespace, argv: Sequence[str], say: Say) -> list[Json]:
 
 
 def _sources(options: Namespace) -> list[Source]:
+    most = length_of(options.most_bytes)
+    docs = [Source(corpus.label, {"kind": "corpus", **corpus.describe()}, corpus_texts(corpus, most))
+            for corpus in _apart(_docs(options))]  # fmt: skip
+    return docs + _tasks(options)
+
+
+def _docs(options: Namespace) -> list[Corpus]:
+    words = options.docs or ([] if options.tasks else ["installed"])
+    return [open_corpus(word, bool(options.offline)) for word in words]
+
+
+def _tasks(options: Namespace) -> list[Source]:
+    """The drills of every task that was named, as texts."""
     from ropebench.registry import Registry
 
-    words = options.docs or ([] if options.tasks else ["installed"])
-    most = length_of(options.most_bytes)
     found = []
-    for corpus in _apart([open_corpus(word, bool(options.offline)) for word in words]):
-        found.append(Source(corpus.label, {"kind": "corpus", **corpus.describe()}, corpus_texts(corpus, most)))
-    if options.tasks:
+    for word in options.tasks.split(",") if options.tasks else []:
         registry = Registry.load(options.plugins or ())
-        for word in options.tasks.split(","):
-            for name in registry.expanded("task", word.strip()):
-                task, entry = registry.build("task", name)
-                label = f"{task.name}:{task.variant_name()}".strip(":")
-                about = {"kind": "task", "name": task.name, "version": task.version, "params": task.params,
-                         "code": entry.code, "samples": options.samples}  # fmt: skip
-                found.append(Source(label, about, drills(task, options.samples, options.seed)))
+        for name in registry.expanded("task", word.strip()):
+            task, entry = registry.build("task", name)
+            label = f"{task.name}:{task.variant_name()}".strip(":")
+            about = {"kind": "task", "name": task.name, "version": task.version, "params": task.params,
+                     "code": entry.code, "samples": options.samples}  # fmt: skip
+            found.append(Source(label, about, drills(task, options.samples, options.seed)))
     return found
+
+
+def _corpora(options: Namespace) -> list[Corpus]:
+    """The texts that a model is looked at on: documents, and drills as documents of their own."""
+    made = []
+    for source in _tasks(options):
+        pages = [Document(f"{source.label} {page}", text) for page, text in enumerate(source.texts)]
+        about = f"{options.samples} drills of task {source.label} version {source.about['version']}"
+        made.append(Corpus(source.label, about, pages.__iter__, identity=digest(source.texts)))
+    return _docs(options) + made
 
 
 def _model(options: Namespace) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from ropebench.report.tables import Table, as_markdown
 Record = Mapping[str, Any]
 DEFAULT = "causal/mean_square/share"
 README = "lens.md"
+WORDS = (("causal", "all"), ("mean_square", "square_mean"), ("share", "energy"))  # of variants, in reading order
+VARIANTS = tuple("/".join(words) for words in product(*WORDS))
 
 
 def tables(record: Record) -> list[Table]:
@@ -73,6 +76,16 @@ def span(found: Mapping[str, Any] | None, digits: int = 3) -> str:
     return f"{value} [{found['low']:.{digits}g}–{found['high']:.{digits}g}]"
 
 
+def in_order(lens: Mapping[str, Any], by_label: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What there is per text, in the order in which the texts were given (stored keys are in that of the alphabet)."""
+    return [(one["label"], by_label[one["label"]]) for one in lens["domains"] if one["label"] in by_label]
+
+
+def domains(lens: Mapping[str, Any], table: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """A table's texts by label, in order."""
+    return in_order(lens, table["domains"])
+
+
 def _spectrum(record: Record) -> list[Table]:
     lens, model = record["lens"], record["model"]
     window, title = model["trained_length"], f"{model['id']} · frequency energy"
@@ -80,13 +93,13 @@ def _spectrum(record: Record) -> list[Table]:
     if lens["scores"]:
         found.append(_scores(record))
     own = lens["tables"][0]
-    columns = ["pair", "wavelength", f"turns in {window}", *(f"% {label}" for label in own["domains"])]
+    columns = ["pair", "wavelength", f"turns in {window}", *(f"% {label}" for label, _ in domains(lens, own))]
     columns += ["% random"] if lens["random"] else []
     rows = []
     for pair, frequency in enumerate(own["inv_freq"]):
         wave = 2 * math.pi / frequency if frequency else math.inf
         row = [str(pair), f"{wave:,.1f}", f"{window / wave:.3g}"]
-        for domain in own["domains"].values():
+        for _, domain in domains(lens, own):
             ends = {end: domain[end][pair] and 100 * domain[end][pair] for end in ("low", "high")}
             row.append(span({"value": 100 * domain["shares"][pair], "kind": "n too small", **ends}))
         row += [f"{100 * lens['random']['shares'][pair]:.3g}"] if lens["random"] else []
@@ -99,7 +112,7 @@ def _summary(record: Record, title: str) -> Table:
     lens, rows = record["lens"], []
     for table in lens["tables"]:
         reach = table["positive_reach"]
-        for label, domain in table["domains"].items():
+        for label, domain in domains(lens, table):
             of = domain["variants"][DEFAULT]
             rows.append((table["label"], label, span(of["theta_eff"]), f"{2 * math.pi / of['theta_eff']['value']:,.0f}",
                          span(of["concentration"]), f"{100 * of['unevenness']:.0f} %",
@@ -120,12 +133,13 @@ def _summary(record: Record, title: str) -> Table:
 
 
 def _variants(record: Record, title: str) -> Table:
-    label, domain = next(iter(record["lens"]["tables"][0]["domains"].items()))
+    label, domain = domains(record["lens"], record["lens"]["tables"][0])[0]
     random = record["lens"]["random"]
     columns = ["variant", "θ_eff (rad/token)", "concentration", "most uneven pair"]
     columns += ["random: concentration", "random: most uneven"] if random else []
     rows = []
-    for variant, of in domain["variants"].items():
+    for variant in VARIANTS:
+        of = domain["variants"][variant]
         row = [variant, span(of["theta_eff"]), span(of["concentration"]), f"{100 * of['unevenness']:.0f} %"]
         if random:
             bare = random["variants"][variant]
@@ -140,7 +154,7 @@ def _variants(record: Record, title: str) -> Table:
 
 def _stability(record: Record, title: str) -> Table:
     found = record["lens"]["stability"]
-    rows = [(f"prompts of {label}", span(of), "") for label, of in found["within"].items()]
+    rows = [(f"prompts of {label}", span(of), "") for label, of in in_order(record["lens"], found["within"])]
     rows += [(f"{one['a']} and {one['b']}", f"{one['similarity']:.3g}", f"{one['theta_eff_ratio']:.3g}")
              for one in found["between"]]  # fmt: skip
     note = "similarity: what two spectra have in common (1: all); of prompts: each with the mean of its domain's others"
@@ -149,7 +163,7 @@ def _stability(record: Record, title: str) -> Table:
 
 def _layers(record: Record, title: str) -> Table:
     """What the heads of each layer do, in the unmodified model on the first text."""
-    label, domain = next(iter(record["lens"]["tables"][0]["domains"].items()))
+    label, domain = domains(record["lens"], record["lens"]["tables"][0])[0]
     rows = []
     pairs = zip(domain["heads_theta_eff"], domain["heads_concentration"], strict=True)
     for layer, (theta, even) in zip(record["lens"]["layers"], pairs, strict=True):

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from ropebench.report.lens import DEFAULT, domains
 from ropebench.report.plots import figure, line, mark_window, save, tokens
 from ropebench.report.style import styles
 
@@ -52,14 +53,14 @@ def _waves(inv_freq: Sequence[float]) -> list[float]:
 def _energy(axes: Axes, lens: Mapping[str, Any], window: int) -> None:
     own = lens["tables"][0]
     waves = _waves(own["inv_freq"])
-    for place, (label, domain) in enumerate(own["domains"].items()):
+    for place, (label, domain) in enumerate(domains(lens, own)):
         colour, marker = _TEXTS[place % len(_TEXTS)]
         y = [100 * p for p in domain["shares"]]
         axes.plot(waves, y, color=colour, marker=marker, markersize=3.5, linewidth=1.3, label=label)
         if None not in domain["low"]:
             low, high = ([100 * p for p in domain[end]] for end in ("low", "high"))
             axes.fill_between(waves, low, high, color=colour, alpha=0.18, linewidth=0)
-        theta = domain["variants"]["causal/mean_square/share"]["theta_eff"]["value"]
+        theta = domain["variants"][DEFAULT]["theta_eff"]["value"]
         axes.axvline(2 * math.pi / theta, color=colour, linewidth=1, linestyle="--")
     if lens["random"]:
         y = [100 * p for p in lens["random"]["shares"]]
@@ -72,7 +73,7 @@ def _energy(axes: Axes, lens: Mapping[str, Any], window: int) -> None:
 
 def _moved(axes: Axes, lens: Mapping[str, Any], window: int) -> None:
     """Share of energy against the wavelength that each method gives the pair: the trained spectrum, moved."""
-    first = next(iter(lens["tables"][0]["domains"]))
+    first = domains(lens, lens["tables"][0])[0][0]
     looks = styles([one["label"] for one in lens["tables"]], [one["name"] for one in lens["tables"]])
     for one in lens["tables"]:
         y = [100 * p for p in one["domains"][first]["shares"]]
