@@ -7,12 +7,13 @@ import json
 import sys
 from typing import Any
 
+from ropebench.cli.experimenting import experiment
 from ropebench.cli.output import folder_named, quietly, say
 
 
 def lens(options: argparse.Namespace, words: list[str]) -> int:
     quietly()
-    topics = {"train": train, "spectrum": spectrum, "dependence": dependence}
+    topics = {"train": train, "spectrum": spectrum, "dependence": dependence, "experiment": experiment}
     return topics[options.topic](options, ["ropebench", *words])
 
 
