@@ -88,11 +88,19 @@ def repeated(lines: dict[str, list[Any]]) -> None:
 SPOILED: dict[str, tuple[Callable[[dict[str, list[Any]]], Any], str, str]] = {
     "a number": (record(lambda r: first_value(r).__setitem__("value", 0.77)), "run.jsonl:7", "its rows give"),
     "a score": (row(lambda r: r["scores"].update(dict.fromkeys(r["scores"], 0.5))), "run.samples.jsonl:1", "rows give"),
-    "a prompt": (row(lambda r: r.__setitem__("prompt_sha256", "f" * 64)), "run.samples.jsonl:1", "not the hash of its rows"),
+    "a prompt": (
+        row(lambda r: r.__setitem__("prompt_sha256", "f" * 64)),
+        "run.samples.jsonl:1",
+        "not the hash of its rows",
+    ),
     "a length": (record(lambda r: r["condition"].__setitem__("length", 99)), "run.jsonl:7", "cell_id is"),
     "a time": (record(lambda r: r.__setitem__("created", "2020-01-01T00:00:00Z")), "run.jsonl:7", "record_id is not"),
     "a frequency": (record(slowed), "run.jsonl:7", "frequencies are not those of"),
-    "attention": (record(lambda r: r["method"].__setitem__("attention_factor", 1.5)), "run.jsonl:7", "attention_factor"),
+    "attention": (
+        record(lambda r: r["method"].__setitem__("attention_factor", 1.5)),
+        "run.jsonl:7",
+        "attention_factor",
+    ),
     "a shape": (record(lambda r: r["model"].__setitem__("rotary_dim", 10**12)), "run.jsonl:7", "inv_freq has shape"),
     "a group": (record(lambda r: r.pop("cost")), "run.jsonl:7", "lacks cost"),
     "a kind deep inside": (record(lambda r: r["outcome"]["metrics"].update(x=[1])), "run.jsonl:7", "outcome.metrics"),

@@ -39,7 +39,10 @@ class Crew(Protocol):
     """Workers by number. Answers of one worker come in the order in which it was asked; of a dead one the last answer
     is `Died`."""
 
-    size: int
+    @property
+    def size(self) -> int:
+        """How many there may be."""
+        ...
 
     def hire(self, identities: Mapping[str, Json]) -> int:
         """Start a worker and ask it to be `ready`."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ropebench.amounts import duration, flop, size
 from ropebench.arguments import sweep_of
-from ropebench.cli.output import folder_named, quietly, stored_in
+from ropebench.cli.output import folder_named, quietly, say, stored_in
 from ropebench.cli.stopping import stopping
 from ropebench.errors import UsageError
 

@@ -160,6 +160,8 @@ def _gains(axes: Axes, block: Block, found: Mapping[str, Reach], labels: Sequenc
     looks = styles(block.labels, [block.name(label) for label in block.labels])
     for label in labels:
         at, colour = found[label], looks[label].colour
+        if at.gain is None:
+            continue
         axes.plot([at.cost], [at.gain], **(line(looks[label]) | {"linestyle": "none"}))
         if at.cost_low is not None and at.cost_high is not None:
             axes.hlines([at.gain], at.cost_low, at.cost_high, color=colour, linewidth=1.2)
