@@ -145,7 +145,7 @@ def test_the_table_library_is_the_published_one_with_its_licence():
 
 
 def test_the_stored_page_is_small():
-    assert (ROOT / "leaderboard" / "index.html").stat().st_size < 3_000_000
+    assert (ROOT / "leaderboard" / "index.html").stat().st_size < 4_000_000
 
 
 def test_the_page_names_every_choice_once(records, samples, tmp_path):

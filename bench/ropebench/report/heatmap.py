@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from ropebench.report.cells import Block, Samples
 from ropebench.report.evidence import scored
@@ -110,8 +109,8 @@ class Look:
 def depth_heatmap(block: Block, samples: Samples, stem: Path) -> list[Path]:
     """One map per method: depth of the needle down, context length across, score as colour and number.
 
-    Hatched fields were not measured (a failed cell shows its status); the line marks the trained window. A number in
-    brackets is the count of samples where it is more than one. Returns no files where no sample has a depth.
+    A dash stands where nothing was measured (a failed cell shows its status); the line marks the trained window. A
+    number in brackets is the count of samples where it is more than one. Returns no files where no sample has a depth.
     """
     if not has_depth(block, samples):
         return []
@@ -143,7 +142,7 @@ def _multiples(block: Block, maps: Mapping[str, Fields], edges: Sequence[float],
     marked = f"orange line: trained window {window}" if 0 < inside < len(lengths) else f"trained window {window}"
     counts = "one sample per field, (n) where there are more"
     wide = max(across * width + 1.2, 4.4)
-    said = wrapped(f"{block.title}{look.more}\n{counts} · hatched: not measured · {marked}", wide)
+    said = wrapped(f"{block.title}{look.more}\n{counts} · –: not measured · {marked}", wide)
     high = down * height + 0.3 + 0.15 * len(said.splitlines())
     with figure(wide, high, across, down, squeeze=False, sharex=True, sharey=True) as (drawn, grid):
         mesh = None
@@ -175,8 +174,7 @@ def _map(axes: Axes, block: Block, label: str, fields: Fields, rows: int, look: 
     for at in range(rows):
         for column, length in enumerate(lengths):
             if (at, length) not in fields:
-                spot = (column - 0.5, at - 0.5)
-                axes.add_patch(Rectangle(spot, 1, 1, facecolor="white", edgecolor="#bbbbbb", hatch="////", linewidth=0))
+                axes.text(column, at, "–", ha="center", va="center", fontsize=6.5, color="#777777")
                 continue
             value, count = fields[at, length]
             axes.text(

@@ -59,7 +59,7 @@ def figure(width: float, height: float, columns: int = 1, rows: int = 1, **more:
 def save(drawn: Figure, stem: Path) -> list[Path]:
     """Write stem.png (150 dpi, 256 colours) and stem.svg without dates or program versions; returns both paths.
 
-    A palette makes the PNG a third of its size; the page holds all of them.
+    A palette makes the PNG a third of its size; the page holds all of them. With 64 colours lines come out in others.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
