@@ -207,4 +207,4 @@ def _rotary_dim(kind: str, get: Any, rope: Mapping[str, Any]) -> int:
             raise UsageError(f"{kind}: the config states neither head_dim nor hidden_size and num_attention_heads")
         head_dim = hidden // heads
     share = rope.get("partial_rotary_factor") or get("partial_rotary_factor") or get("rotary_pct") or 1.0
-    return int(head_dim * share)
+    return int(float(head_dim) * float(share))  # text times a number would be text without end
