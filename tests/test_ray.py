@@ -11,11 +11,14 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ropebench import ray_crew
 from ropebench.cli import main
+from ropebench.errors import UsageError
 from ropebench.store import read, samples
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra `ray`")
@@ -45,6 +48,47 @@ def test_a_missing_ray_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("ropebench.ray_crew.find_spec", lambda _: None)
     assert main(["run", *WORDS, "--executor", "ray"]) == 2
     assert "pip install 'ropebench[ray]'" in capsys.readouterr().err
+
+
+class Busy:
+    """Stands for the module ray on a machine that is too busy for its first starts."""
+
+    def __init__(self, late: int, why: str = "The current node timed out during startup.") -> None:
+        self.late, self.why, self.starts = late, why, 0
+
+    def init(self, **_: Any) -> None:
+        self.starts += 1
+        if self.starts <= self.late:
+            raise Exception(self.why)
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "address, ray, said",
+    [
+        ("local", Busy(2), None),
+        ("local", Busy(3), "could not be started here (The current node timed out during startup.)"),
+        ("auto", Busy(1, "Could not find any running Ray instance.\nMore"), "--address auto: no Ray cluster could be"),
+    ],
+)
+def test_a_cluster_that_does_not_come_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, address: str, ray: Busy, said: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cluster: Any = SimpleNamespace(address=address, gpus=None, workers=None)
+    if said is None:
+        assert ray_crew.crew(cluster, "cpu").size == 2
+        return
+    with pytest.raises(UsageError) as caught:
+        ray_crew.crew(cluster, "cpu")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "More" not in str(caught.value)
 
 
 def command(folder: Path, *more: str) -> list[str]:

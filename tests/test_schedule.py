@@ -1,4 +1,4 @@
-"""Which worker gets which cells: longest first, lengths of a pass together, a dead worker's again; no ray, no model."""
+"""Which worker gets which cells: longest first, lengths of one pass together, a dead one's again; no ray, no model."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ needs_client = pytest.mark.skipif(find_spec("openai") is None, reason="needs the
 
 
 class Server:
-    """Speaks `/v1/models` and `/v1/completions`: the answer is the value behind the last key that the prompt asks for,
-    found by reading the text; `sees` is added to the tokens that it says it saw; the first `busy` requests fail."""
+    """Speaks `/v1/models` and `/v1/completions`: the answer is the value behind the last key of the prompt that is
+    asked for, found by reading the text; `sees` is added to the tokens that it says it saw; the first `busy` requests
+    fail."""
 
     def __init__(self) -> None:
         from transformers import AutoTokenizer
@@ -236,4 +237,7 @@ def test_a_real_server_scores_as_a_run_in_this_process(tmp_path: Path) -> None:
         of = {record["cell_id"]: record["condition"]["length"] for record in read(folder)}
         return {(of[row["cell_id"]], row["index"]): (row["prompt_sha256"], row["scores"]) for row in samples(folder)}
 
-    assert scores(tmp_path / "there") == scores(tmp_path / "here")
+    there = scores(tmp_path / "there")
+    assert there == scores(tmp_path / "here")
+    assert len(there) == 16
+    assert any(value for _, found in there.values() for value in found.values())  # not that both know nothing

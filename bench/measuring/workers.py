@@ -22,12 +22,9 @@ class Together:
     """A crew that begins when all of its workers have their model loaded; `began` is when."""
 
     crew: Any
+    size: int
     began: float | None = None
     _ready: list[Any] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return int(self.crew.size)
 
     def hire(self, identities: Mapping[str, Any]) -> int:
         return int(self.crew.hire(identities))
@@ -106,7 +103,7 @@ def spread(plan: Any, crew: Any, tokenizer: Any) -> tuple[float, dict[Any, Any]]
     from ropebench.cluster import Foreman, generates
     from ropebench.store import Stored, Writer, samples
 
-    together = Together(crew)
+    together = Together(crew, crew.size)
     with tempfile.TemporaryDirectory() as folder:
         writer = Writer(folder)
         writer.run_id = "bench"

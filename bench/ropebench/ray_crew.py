@@ -24,6 +24,8 @@ from ropebench.worker import Job, Order, Ready, Step, Worker
 # What a worker is told of this process's environment: where caches are and whether there is a network; no secrets.
 _TOLD = ("ROPEBENCH_CACHE", "ROPEBENCH_MODELS", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_CACHE")
 
+_STARTS = 3  # of Ray on this machine: it gives itself half a minute, which a busy machine does not always keep
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -135,10 +137,14 @@ def crew(cluster: Cluster, device: str) -> RayCrew:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     if cluster.address == "local":
         quiet["include_dashboard"] = False
-    try:
-        ray.init(address=cluster.address, **quiet)
-    except Exception as error:  # Ray raises that class itself, too, as where its start takes too long
-        raise UsageError(_unreached(cluster.address, error)) from None
+    for left in reversed(range(_STARTS)):
+        try:
+            ray.init(address=cluster.address, **quiet)
+            break
+        except Exception as error:  # Ray raises that class itself, too, as where its start takes too long
+            if not left or "timed out during startup" not in str(error):
+                raise UsageError(_unreached(cluster.address, error)) from None
+            ray.shutdown()
     _hush()
     try:
         return _sized(cluster, device, ray.cluster_resources(), ray)
