@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from ropebench.cli.experimenting import experiment
 from ropebench.cli.output import folder_named, quietly, say
 from ropebench.errors import UsageError
 
@@ -15,7 +16,13 @@ SHOWN = ("spectrum", "dependence")
 
 def lens(options: argparse.Namespace, words: list[str]) -> int:
     quietly()
-    topics = {"train": train, "spectrum": spectrum, "dependence": dependence, "report": report}
+    topics = {
+        "train": train,
+        "spectrum": spectrum,
+        "dependence": dependence,
+        "experiment": experiment,
+        "report": report,
+    }
     return topics[options.topic](options, ["ropebench", *words])
 
 

@@ -11,6 +11,7 @@ def topics(lens: argparse.ArgumentParser) -> None:
     _train(_topic(words, "train", "train the bundled model from scratch, or go on with it"))
     _spectrum(_topic(words, "spectrum", "how much of a model's attention lies at which rotary frequency"))
     _dependence(_topic(words, "dependence", "mutual information of a corpus by distance, its width, and π/W"))
+    _experiment(_topic(words, "experiment", "train small models on data of known dependence, then fit and plot"))
     _kept(_topic(words, "report", "show what spectrum and dependence stored; with --out write lens.md and plots"))
 
 
@@ -85,6 +86,20 @@ def _dependence(sub: argparse.ArgumentParser) -> None:
     add("--models", metavar="FILE", help="your own aliases (TOML; also ROPEBENCH_MODELS)")
     add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with tasks")
     add("--offline", action="store_true", default=None, help="use only what is already on this machine")
+    _kept(sub)
+
+
+def _experiment(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("name", choices=("block", "igsm", "pi"))
+    level = sub.add_mutually_exclusive_group()
+    level.add_argument("--quick", dest="level", action="store_const", const="quick", help="to see that it runs")
+    level.add_argument("--full", dest="level", action="store_const", const="full", help="more sizes, forms and seeds")
+    sub.set_defaults(level="default")
+    add("--forms", metavar="A,B", help="these kinds of data only, with as many models as the first has")
+    add("--sizes", metavar="4,8", help="lengths of blocks (block), or numbers of operations (igsm)")
+    add("--seeds", type=int, metavar="N", help="models of each size")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: as many as there are cores)")
     _kept(sub)
 
 
