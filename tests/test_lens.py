@@ -165,6 +165,14 @@ def test_records_name_no_path_and_hold_no_odd_number(measured):
         assert record["provenance"]["versions"]["torch"]
 
 
+def test_what_is_stored_is_shown_and_drawn_again_without_measuring(measured, tmp_path, capsys):
+    assert cli.main(["lens", "report", "--results", str(measured / "r"), "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(of(measured, what)[1] in shown for what in ("spectrum", "dependence"))
+    assert len(list(tmp_path.glob("*.png"))) == 3
+    assert "no records of spectrum" in refused(f"lens report --results {tmp_path / 'none'}", capsys)
+
+
 def test_lens_records_are_in_no_table_of_tasks(measured, tmp_path, capsys):
     """In one folder, a report and a leaderboard are those of the task records alone."""
     shown = []

@@ -51,6 +51,15 @@ def test_a_planted_dependence_is_found_at_its_size_and_width(length):
     assert w.interval.value == pytest.approx(wanted, rel=0.05)
     assert not w.open
     assert w.interval.high / w.interval.low < 1.5  # an interval that says something
+    half = dependence.width_within(found.distances, found.mi, 2 * length)
+    assert half == pytest.approx(w.interval.value, rel=0.1)  # a width of its own: not of how far was looked
+
+
+def test_a_power_law_has_a_width_of_how_far_was_looked_alone():
+    distances = grid(4096)
+    mi = [1 / r for r in distances]
+    whole, half = (dependence.width_within(distances, mi, longest) for longest in (4096, 2048))
+    assert whole / half == pytest.approx(1.87, abs=0.05)  # 90 % of ln(longest): longest^0.9 and its factor
 
 
 def test_copies_from_one_offset_have_that_width():

@@ -9,11 +9,20 @@ from typing import Any
 
 from ropebench.cli.experimenting import experiment
 from ropebench.cli.output import folder_named, quietly, say
+from ropebench.errors import UsageError
+
+SHOWN = ("spectrum", "dependence")
 
 
 def lens(options: argparse.Namespace, words: list[str]) -> int:
     quietly()
-    topics = {"train": train, "spectrum": spectrum, "dependence": dependence, "experiment": experiment}
+    topics = {
+        "train": train,
+        "spectrum": spectrum,
+        "dependence": dependence,
+        "experiment": experiment,
+        "report": report,
+    }
     return topics[options.topic](options, ["ropebench", *words])
 
 
@@ -41,6 +50,19 @@ def dependence(options: argparse.Namespace, argv: list[str]) -> int:
     from ropebench.lens.study import dependence
 
     return _kept(options, dependence(options, argv, _note))
+
+
+def report(options: argparse.Namespace, argv: list[str]) -> int:
+    from ropebench import store
+    from ropebench.lens.record import newest
+
+    records = [record for record in newest(store.read(options.results)) if record["lens"]["what"] in SHOWN]
+    if not records:
+        raise UsageError(
+            f"no records of {' or '.join(SHOWN)} in {options.results!r}; measure something first: "
+            "ropebench lens spectrum --help"
+        )
+    return _kept(options, records)
 
 
 def _note(text: str) -> None:

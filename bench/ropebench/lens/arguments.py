@@ -12,6 +12,7 @@ def topics(lens: argparse.ArgumentParser) -> None:
     _spectrum(_topic(words, "spectrum", "how much of a model's attention lies at which rotary frequency"))
     _dependence(_topic(words, "dependence", "mutual information of a corpus by distance, its width, and π/W"))
     _experiment(_topic(words, "experiment", "train small models on data of known dependence, then fit and plot"))
+    _kept(_topic(words, "report", "show what spectrum and dependence stored; with --out write lens.md and plots"))
 
 
 def _topic(words: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:

@@ -171,6 +171,14 @@ def width(found: Profile, share: float = SHARE) -> Width:
     return Width(interval, share, int(found.distances[-1]), bool(shown[-1]))
 
 
+def width_within(distances: Sequence[int], mi: Sequence[float], longest: int, share: float = SHARE) -> float | None:
+    """W as it would be with no look beyond `longest`, from a measured profile. Where a dependence has a width of its
+    own this is W itself; where it falls as a power of the distance, W follows the look."""
+    near = np.asarray(distances, np.int64)
+    near = near[near <= longest]
+    return _width(near, np.asarray(mi, float)[: len(near)], share) if len(near) else None
+
+
 def _width(distances: NDArray[np.int64], mi: Array, share: float) -> float | None:
     every = np.arange(1, distances[-1] + 1)
     within = np.cumsum(np.interp(np.log(every), np.log(distances), mi))
@@ -197,14 +205,14 @@ class Similarity:
 def self_similarity(coarse: Profile, fine: Profile, alpha: float) -> Similarity | None:
     """Over the coarse distances whose dilated counterpart was measured and both are shown to be above 0; None for fewer
     than 4 of those. Both profiles must have the same groups of the same text."""
-    r = coarse.distances
-    good = coarse.shown & (alpha * r >= fine.distances[fine.shown].min(initial=1 << 60))
-    good &= alpha * r <= fine.distances[fine.shown].max(initial=0)
+    r, there_shown = coarse.distances, fine.shown
+    good = coarse.shown & (alpha * r >= fine.distances[there_shown].min(initial=1 << 60))
+    good &= alpha * r <= fine.distances[there_shown].max(initial=0)
     if good.sum() < 4:
         return None
 
     def measures(own: Array, other: Array, dilation: float) -> Array:
-        keep = fine.shown & (other > 0)
+        keep = there_shown & (other > 0)
         there = np.interp(np.log(dilation * r[good]), np.log(fine.distances[keep]), np.log(other[keep]))
         here = np.log(np.maximum(own[good], 1e-12))
         off, spread = here - there, max(float(((here - here.mean()) ** 2).sum()), 1e-12)

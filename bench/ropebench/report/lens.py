@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ropebench.lens.dependence import width_within
 from ropebench.record import digest
 from ropebench.report.tables import Table, as_markdown
 
@@ -207,16 +208,18 @@ def _dependence(record: Record) -> list[Table]:
         in_bytes = "–" if w["value"] is None else f"{w['value'] * per:,.0f}"
         mi = [f"{one['mi'][_nearest(one['distances'], r)]:.2g}" for r in (1, 8, 64, 512)]
         rows.append((one["name"], str(one["classes"]), f"{100 * one['own_classes']:.0f} %", f"{per:.2f}",
-                     f"{one['tokens']:,}", *mi, span(w), in_bytes, _pi_over(w),
+                     f"{one['tokens']:,}", *mi, span(w), in_bytes, _half(one), _pi_over(w),
                      "yes" if w["open"] else "no"))  # fmt: skip
     share = lens["granularities"][0]["width"]["share"]
     columns = ("tokens", "classes", "own", "bytes/token", "n", "I(1)", "I(8)", "I(64)", "I(512)", "W (tokens)",
-               "W (bytes)", "π/W", "open")  # fmt: skip
+               "W (bytes)", "W, half the look", "π/W", "open")  # fmt: skip
     notes = (
         f"I(r): mutual information of tokens r apart, nats, less that of independent ones (at the measured distance "
         f"nearest to r; up to {lens['distance']} bytes); {lens['groups']} parts of the text",
         f"W: {100 * share:.0f} % of the excess up to the longest distance lies within it; open: there is still some at "
         "the longest, so that W would grow with a longer look; own: tokens that are a class of their own",
+        "W, half the look: the same (tokens) from distances up to half the longest; where it is about half of W, the "
+        "text has no width of its own up to there, and W and π/W say how far was looked",
     )
     found = [Table(title, columns, tuple(rows), None, notes)]
     alike = tuple(
@@ -240,6 +243,12 @@ def _dependence(record: Record) -> list[Table]:
         note = "theory: θ* = π/W for one dependency width; natural text mixes scales, so no equality is predicted"
         found.append(Table(f"{title}: beside the model", heads, (row,), None, (note,)))
     return found
+
+
+def _half(one: Mapping[str, Any]) -> str:
+    w = one["width"]
+    half = width_within(one["distances"], one["mi"], w["longest"] // 2, w["share"]) if w["value"] else None
+    return "–" if half is None else f"{half:,.3g}"
 
 
 def _pi_over(w: Mapping[str, Any]) -> str:

@@ -108,7 +108,8 @@ def _scores(record: Record, stem: Path) -> list[Path]:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tokens(value)))
             mark_window(axes, scores["window"])
-            axes.set_title(f"{band} band", loc="left", fontsize=9, pad=14)
+            head = f"{record['model']['id']} · attention scores\n" if band == bands[0] else ""
+            axes.set_title(f"{head}{band} band", loc="left", fontsize=9, pad=14)
             axes.set_xlabel("distance, from (tokens)")
         grid[0][0].set_ylabel("scores: deviation (marked), mean (thin)")
         drawn.legend(loc="outside lower center", fontsize=8, ncols=5)
@@ -124,14 +125,15 @@ def dependence(record: Record, stem: Path) -> list[Path]:
             colour, marker = _TEXTS[place % len(_TEXTS)]
             found = [(r * one["bytes_per_token"], *rest) for r, *rest in
                      zip(one["distances"], one["mi"], one["low"], one["high"], one["shown"], strict=True)]  # fmt: skip
-            found = [row for row in found if row[4]]
-            if not found:
+            if not any(row[4] for row in found):
                 continue
-            x, y = [row[0] for row in found], [row[1] for row in found]
+            x = [row[0] for row in found]  # a line breaks where nothing is shown to be above 0
+            y, low, high = ([row[at] if row[4] else math.nan for row in found] for at in (1, 2, 3))
             look = {"color": colour, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
             left.plot(x, y, label=f"{one['name']} ({one['classes']} classes)", **look)
-            left.fill_between(x, [row[2] for row in found], [row[3] for row in found], color=colour, alpha=0.18, lw=0)
-            level = math.exp(sum(map(math.log, y)) / len(y))
+            left.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
+            shown = [math.log(row[1]) for row in found if row[4]]
+            level = math.exp(sum(shown) / len(shown))
             right.plot(x, [value / level for value in y], **look)
             if one["width"]["value"] is not None:
                 left.axvline(one["width"]["value"] * one["bytes_per_token"], color=colour, linestyle="--", linewidth=1)
