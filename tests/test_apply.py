@@ -170,7 +170,7 @@ def test_a_table_of_the_wrong_size_is_refused() -> None:
 def test_what_cannot_be_scaled_is_refused_with_the_reason(kind: str, more: dict[str, Any], reason: str) -> None:
     model = tiny(kind, **more)
     if kind == "olmo3" and not any(name.endswith("_attention_inv_freq") for name, _ in model.named_buffers()):
-        pytest.skip("has one table in the oldest supported transformers")
+        return prove(model, geometry_of(model.config))  # in the oldest supported transformers it has one table
     for refuse in (lambda: rotary_module(model), lambda: prove(model, RopeGeometry(16, 1e4, 64))):
         with pytest.raises(UsageError, match=reason):
             refuse()

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import measure
+from crews import Crew, worker
 from fakes import save_tiny
-from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps
+from measuring import needles, peaks, perplexity, plain, ruler, start, sweeps, workers
 from measuring.figure import AnswersDiffer, Figure, table
 from measuring.operations import gone_on_ratio, operations, total
 from measuring.profile import as_text, profile
@@ -26,6 +27,7 @@ from ropebench.store import append, newest_ok, read
 SMALL = Sizes(
     lengths=range(16, 64 + 1, 16), every=3, rounds=1, needle_length=256, depths=3, refills=2,
     peak_length=64, sweep_lengths=(32, 64), loads=2, ruler_samples=1,
+    spread_lengths=(512,), spread_samples=1,
 )  # fmt: skip
 FIGURE = Figure("this", "this ÷ that", 0.5, 0.75, row={"ratio": 0.5, "ours_seconds": 1.0})
 
@@ -162,6 +164,28 @@ def test_seconds_of_500_are_those_of_a_stream_that_begins_slowly(monkeypatch: py
     clock = iter([10.0, 13.0, 15.0])  # three seconds until the first sample, two for the four after it
     monkeypatch.setattr(ruler.time, "perf_counter", lambda: next(clock))
     assert ruler.timed(iter("abcde")) == (3.0 + 499 * 0.5, [*"abcde"])
+
+
+def crew_of(size: int, sweep: Any) -> Crew:
+    """Workers with the real model, in this process."""
+    return Crew(size, make=lambda _: worker(sweep))
+
+
+def test_two_workers_against_one(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "METHODS", ("pi",))
+    (figure,) = workers.workers(SMALL, tiny.word, tiny.docs, crew_of)
+    assert (figure.sense, figure.target) == ("≥", 1.8)
+    assert figure.what.startswith("2 methods of ")
+    assert figure.row["cells"] == 4
+    assert figure.reached == pytest.approx(figure.row["plain_seconds"] / figure.row["ours_seconds"])
+    assert figure.reached == pytest.approx(1 / figure.row["ratio"])
+
+
+def test_workers_that_score_otherwise_are_no_figure(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "METHODS", ("pi",))
+    monkeypatch.setattr(workers, "spread", lambda plan, crew, tokenizer: (1.0, {"sample": {"recall": 1 / crew.size}}))
+    with pytest.raises(AnswersDiffer, match="two workers do not give the scores of one"):
+        workers.workers(SMALL, tiny.word, tiny.docs, crew_of)
 
 
 # A ratio of different answers is no figure

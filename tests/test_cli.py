@@ -69,18 +69,19 @@ def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return lines[0]
 
 
+@pytest.mark.parametrize("more", [pytest.param((), marks=pytest.mark.slow, id="literally"), ("--n", "3")])
 def test_the_literal_command_of_the_readme(
-    alias: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], alias: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The hub's documents are stood in for by a file of the same layout (not fetched live).
     import huggingface_hub
 
     file = alias / "snapshots" / ("0" * 40) / "proof-pile" / "test.jsonl"
     file.parent.mkdir(parents=True)
-    long = PROSE * 20  # more than the 131072 tokens that the published protocol asks of a document
-    file.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in (long, PROSE, long[99:])))
+    long = "Z Q X " * 25_000  # more than the 131072 tokens that the published protocol asks of a document
+    file.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in (long, PROSE, long[98:])))
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(file))
-    assert cli.main(["run", "--model", "llama3-8b", "--method", "mrrope_pro"]) == 0
+    assert cli.main(["run", "--model", "llama3-8b", "--method", "mrrope_pro", *more]) == 0
     said = capsys.readouterr().out
     records = [json.loads(line) for file in Path("results").glob("*.jsonl") if ".samples" not in file.name
                for line in file.read_text().splitlines()]  # fmt: skip

@@ -121,7 +121,10 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     "word", ["instaled", "/no/such/folder", "mine=/no/such", "", "=", "a\0b", "x" * 5000, "~nobody/x"]
 )
 def test_a_folder_that_is_not_there_is_said_with_what_is_allowed(word: str) -> None:
-    with pytest.raises(UsageError, match=r"no such folder; allowed: a folder with .*'installed', 'noise', or hub:"):
+    near = r"did you mean 'installed'\? " if word == "instaled" else ""
+    with pytest.raises(
+        UsageError, match=rf"no such folder; {near}allowed: a folder with .*'installed', 'noise', or hub:"
+    ):
         open_corpus(word)
 
 

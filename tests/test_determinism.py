@@ -99,21 +99,27 @@ def bare(folder: Path) -> tuple[list[Json], list[Json]]:
     ]
 
 
-def test_the_same_command_gives_the_same_records(model: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def one(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run that found the states as set_states(3) leaves them."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
     set_states(3)
     before = states()
-    run(model, tmp_path / "one")
+    run(model, folder)
     assert states() == before
+    return folder
+
+
+def test_the_same_command_gives_the_same_records(one: Path, model: Path, tmp_path: Path) -> None:
     set_states(4)
     run(model, tmp_path / "two")
-    assert bare(tmp_path / "one") == bare(tmp_path / "two")
-    assert len(read(tmp_path / "one")) == 12
+    assert bare(one) == bare(tmp_path / "two")
+    assert len(read(one)) == 12
 
 
-def test_the_order_of_cells_changes_no_score(model: Path, tmp_path: Path) -> None:
-    run(model, tmp_path / "one")
+def test_the_order_of_cells_changes_no_score(one: Path, model: Path, tmp_path: Path) -> None:
     run(model, tmp_path / "two", "arithmetic/addition,kv", "512,256", **{"--method": "dynamic_ntk,yarn"})
-    assert bare(tmp_path / "one") == bare(tmp_path / "two")
+    assert bare(one) == bare(tmp_path / "two")
 
 
 def test_another_seed_gives_other_samples(model: Path, tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from report_records import cell, share, stored
+from report_records import FIXTURES, cell, share, stored
+from ropebench.cli import main
+from ropebench.errors import UsageError
 from ropebench.report.cells import blocks, cell_rows
-from ropebench.report.effective import absolute, curves, effective_table, effective_text, relative
+from ropebench.report.effective import Enough, absolute, curves, effective_table, effective_text, relative
 from ropebench.report.paired import by_cell
 
 RECALL = [{"name": "recall", "direction": "higher", "low": 0.0, "high": 1.0, "chance": 0.0, "derived": None}]
@@ -71,6 +75,30 @@ def test_perplexity_is_measured_at_the_window():
     [block] = blocks(cell_rows(records, samples))
     known = curves(block, samples, "nll")
     assert [relative(block, known, label, True).tokens for label in block.labels] == [2048, 4096, 4096]
+
+
+def test_what_counts_as_enough_can_be_asked_for():
+    """60 % of 30 of 40 are 18; a share of nothing is refused by the name of its flag."""
+    block, samples, records = scores(none=[30, 30, 10, 0], yarn=[36, 30, 26, 15])
+    table = effective_table(block, samples, by_cell(records), Enough(share=60, threshold=40))
+    assert table.columns[1:3] == ("effective length (60 % of none)", "effective length (≥ 40 %)")
+    assert [cell.partition(" (")[0] for cell in table.rows[1][1:3]] == ["4096", "4096"]
+    assert "keeps 60 % of the recall" in table.notes[0]
+    with pytest.raises(UsageError, match=r"--effective-share 0: .* such as 85"):
+        Enough(share=0)
+    with pytest.raises(UsageError, match="--effective-threshold 101"):
+        Enough(threshold=101)
+
+
+def test_the_command_line_asks_for_it(tmp_path, capsys):
+    for file in FIXTURES.glob("fixture*.jsonl"):
+        shutil.copy(file, tmp_path)
+    words = ["report", "--results", str(tmp_path)]
+    assert main([*words, "--effective-share", "60"]) == 0
+    assert "effective length (60 % of none)" in capsys.readouterr().out
+    for flag in ("--effective-share", "--effective-threshold"):
+        assert main([*words, flag, "0"]) == 2
+        assert f"{flag} 0: a percentage above 0" in capsys.readouterr().err
 
 
 def test_the_table_has_the_tax_at_every_length_inside_the_window():

@@ -49,6 +49,7 @@ def test_latex_text_is_text(tmp_path):
     assert not re.search(r"(?<!\\)[%#]", body)
     assert "漢" not in body
     assert r"100 \% $\lambda$ $\surd$ ?" in body
+    assert "$<$b$>$$|$c" in body  # as text in LaTeX's first encoding they print as other letters
     assert "\n{[}a]" in body  # a bare bracket would be the distance to the line before
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", line)) for line in rows} == {1}

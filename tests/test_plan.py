@@ -92,6 +92,24 @@ def test_a_factor_can_be_pinned(sweep: Sweep) -> None:
     assert {one.factor_rule for one in planned(sweep, factor=3).cells} == {"none", "factor"}
 
 
+def test_a_target_below_the_window_matters_to_no_method_without_a_factor(sweep: Sweep) -> None:
+    assert rows(planned(sweep, methods=("dynamic_ntk",), target=32, baseline=False, lengths="256"))
+    assert rows(planned(sweep, methods=(), target=32)) == [("none", 256), ("none", 64)]
+
+
+def test_an_alias_may_ask_for_fewer_samples_than_a_task(sweep: Sweep, tmp_path: Path, folder: Path) -> None:
+    def n_of(fewer: int, **changes: Any) -> set[int]:
+        file = tmp_path / "models.toml"
+        file.write_text(f'[mine]\nsource = "folder:{folder}"\nn = {fewer}\n', encoding="utf-8")
+        return {one.n for one in planned(sweep, model="mine", models=str(file), **changes).cells}
+
+    assert n_of(3) == {3}
+    assert n_of(99) == {10}  # the task's own
+    assert n_of(3, n=7) == {7}
+    with pytest.raises(UsageError, match="n must be at least 1 sample, not 0"):
+        n_of(0)
+
+
 def test_at_factor_1_only_the_baseline_is_run_and_it_says_so(sweep: Sweep) -> None:
     plan = planned(sweep, lengths="32,64")
     assert rows(plan) == [("none", 64), ("none", 32)]
@@ -293,6 +311,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"n": True}, "--n True"),
     ({"n": 2.5}, "--n 2.5"),
     ({"docs": {"marks": 3}}, "--docs 3"),
+    ({"target": 32}, "--target 32 is below the trained window of tiny-llama (64 tokens)"),
     ({"plugins": ("no-such-file.py",)}, "--plugin 'no-such-file.py': no such file"),
     ({"device": "gpu"}, "unknown device 'gpu'"),
     ({"dtype": "float31"}, "unknown dtype 'float31'; did you mean 'float32'"),

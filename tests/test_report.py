@@ -127,7 +127,7 @@ def test_every_likelihood_says_whether_a_bos_was_fed(records, samples, used, sai
     assert tables.title(shown) == f"fixture-model · proofpile[fixture-docs] · perplexity, {said} (lower is better)"
     assert said in shown.title
     assert said in difference_table(shown, samples, "nll").title
-    assert said in summary.glance([shown], samples, by_cell(records)).columns[1]
+    assert said in summary.glance([shown], samples, by_cell(records)).rows[0][0]
     assert f"perplexity ({said}) is lowest" in summary.verdict(shown, samples, by_cell(records))[0]
     assert "BOS" not in tables.title(scores)
 

@@ -14,13 +14,14 @@ from report_records import block, pick
 from ropebench.errors import UsageError
 from ropebench.report import figures, heatmap, leaderboard, plots, reach
 from ropebench.report.cells import blocks, cell_rows
+from ropebench.report.effective import Effective, Enough
 from ropebench.report.paired import baseline_differences, by_cell
 from ropebench.report.style import STYLES, style, styles
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_documents_of_several_lengths_are_listed_once_per_corpus(records, samples, tmp_path):
+def test_documents_of_several_lengths_are_listed_once_per_corpus(records, samples, tmp_path, no_drawing):
     for record in records:
         if record["condition"]["length"] == 4096:
             del record["task"]["corpus"]["documents"][1:]
@@ -90,36 +91,38 @@ def test_differences_by_depth_are_taken_sample_by_sample(records, samples):
 def test_cost_and_reach_of_a_likelihood(records, samples):
     """yarn costs 0.015 nats inside the window and gains 1.275 at 4096; pi costs 0.95 and gains 0.2."""
     found = block(records, samples, "proofpile")
-    at = reach.reaches(found, baseline_differences(found, samples, "nll"))
-    assert {label: (one.cost, one.reach) for label, one in at.items()} == {
-        "none": (0, 0),
-        "pi×2": (pytest.approx(0.95), pytest.approx(0.2)),
-        "yarn×2": (pytest.approx(0.015), pytest.approx(1.275)),
+    at = reach.reaches(found, baseline_differences(found, samples, "nll"), samples, "nll")
+    assert {label: (one.cost, one.gain, one.far.tokens) for label, one in at.items()} == {
+        "none": (0, 0, 2048),
+        "pi×2": (pytest.approx(0.95), pytest.approx(0.2), 0),
+        "yarn×2": (pytest.approx(0.015), pytest.approx(1.275), 4096),
     }
     assert at["yarn×2"].low < 1.275 < at["yarn×2"].high
     assert at["yarn×2"].cost_low < 0.015 < at["yarn×2"].cost_high
+    assert (at["yarn×2"].far.low, at["yarn×2"].far.high, at["yarn×2"].far.open) == (4096, 4096, True)
     inside = [record for record in records if record["condition"]["length"] <= 2048]
     found = block(inside, samples, "proofpile")
-    assert reach.reaches(found, baseline_differences(found, samples, "nll")) == {}
+    assert reach.reaches(found, baseline_differences(found, samples, "nll"), samples, "nll") == {}
 
 
-def test_reach_of_a_score_is_its_effective_length(records, samples):
-    """85 % of the unmodified model's 100 % at 1024 tokens: yarn has 80 % there, and 67 % at 4096."""
+def test_reach_of_a_score_is_the_effective_length_of_the_table(records, samples):
+    """85 % of the unmodified model's 100 % at 1024 tokens: yarn has 80 % there, and 67 % at 4096; 60 % are less."""
     found = block(records, samples, "niah")
-    assert {label: reach.effective_length(found, label) for label in found.labels} == {
-        "none": 1024,
-        "pi×2": 0,
-        "yarn×2": 0,
-    }
-    pick(records, "niah", "none", 1024)["outcome"]["metrics"]["recall"]["value"] = 0.7
-    found = block(records, samples, "niah")
-    assert reach.effective_length(found, "yarn×2") == 4096
+    differences = baseline_differences(found, samples, "recall")
+    at = reach.reaches(found, differences, samples, "recall")
+    assert {label: one.far.tokens for label, one in at.items()} == {"none": 1024, "pi×2": 0, "yarn×2": 0}
+    at = reach.reaches(found, differences, samples, "recall", Enough(share=60))
+    assert {label: one.far.tokens for label, one in at.items()} == {"none": 1024, "pi×2": 0, "yarn×2": 4096}
+    assert {one.gain for one in at.values()} == {None}
 
 
 def test_methods_that_hide_one_another_are_shown_again():
-    far = {"a": reach.Reach(0.03, None, None, 1.09), "b": reach.Reach(0.031, None, None, 1.08)}
-    assert reach.leading(far | {"pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "b"]
-    assert reach.leading({"a": far["a"], "pi": reach.Reach(1.7, None, None, -0.6)}) == ["a", "pi"]
+    def at(cost, gain):
+        return reach.Reach(cost, None, None, Effective(4096, None, None, True), gain)
+
+    far = {"a": at(0.03, 1.09), "b": at(0.031, 1.08)}
+    assert reach.leading(far | {"pi": at(1.7, -0.6)}) == ["a", "b"]
+    assert reach.leading({"a": far["a"], "pi": at(1.7, -0.6)}) == ["a", "pi"]
 
 
 def test_points_at_the_trained_window_stand_before_its_line():
@@ -148,6 +151,20 @@ def test_plots_are_written_and_the_same_twice(records, samples, tmp_path):
     assert first[0].read_bytes().startswith(b"\x89PNG")
 
 
+def test_titles_stay_inside_narrow_figures_and_one_length_is_a_line_per_method(records, samples, tmp_path):
+    """A map of one method at one length is 4.4 inches wide; its title once ran out of it."""
+    for line in plots.wrapped("a long name " * 12 + "\nsecond", 4.4).splitlines():
+        assert len(line) <= 62
+    one = [record for record in records if record["condition"]["length"] == 1024]
+    planned = figures.plan(blocks(cell_rows(one, samples)), samples, by_cell(one))
+    sizes = {}
+    for shown in planned:
+        if shown.kind == "value":
+            png = figures.draw(shown, samples, tmp_path)[0].read_bytes()
+            sizes[shown.block.first["metric"]] = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+    assert sizes == {"perplexity": (960, 336), "recall": (960, 336)}  # three methods: 0.28 inches each, and 1.4
+
+
 def test_frequencies_plot(tmp_path):
     default = [2 * math.pi * 100.0 ** (k / 4) for k in range(4)]
     rows = [
@@ -159,7 +176,7 @@ def test_frequencies_plot(tmp_path):
     assert all(path.stat().st_size > 5000 for path in paths)
 
 
-def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_path):
+def test_leaderboard_is_built_from_records_and_checked(records, samples, tmp_path, no_drawing):
     assert leaderboard.check(records, samples, tmp_path)[:3] == ["README.md", "leaderboard.csv", "index.html"]
     paths = leaderboard.build(records, samples, tmp_path)
     assert leaderboard.check(records, samples, tmp_path) == []
@@ -196,7 +213,7 @@ def test_leaderboard_needs_records(tmp_path):
         leaderboard.build([], {}, tmp_path)
 
 
-def test_a_strange_name_breaks_neither_page_nor_files(records, samples, tmp_path):
+def test_a_strange_name_breaks_neither_page_nor_files(records, samples, tmp_path, no_drawing):
     for record in records:
         record["model"]["id"] = "../<b>x|y"
         record["task"]["label"] = "a/b"

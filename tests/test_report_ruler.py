@@ -10,9 +10,11 @@ from report_records import cell, share, stored
 from ropebench.report import figures
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import blocks, cell_rows
+from ropebench.report.effective import Enough
 from ropebench.report.paired import by_cell
 from ropebench.report.ruler_plot import ruler_by_task
 from ropebench.report.ruler_summary import effective_length, families, family_table
+from ropebench.report.sections import family_tables
 
 SCORE = [{"name": "score", "direction": "higher", "low": 0.0, "high": 1.0, "chance": 0.0, "derived": None}]
 PROSE = ["niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"]
@@ -45,6 +47,20 @@ def test_the_mean_of_thirteen_and_how_far_it_reaches():
         ["none", "100.0", "50.0", "75.0", "", "", "4096"],
         ["yarn×2", "100.0", "95.0", "97.5", "", "", "≥ 8192"],
     ]
+
+
+def test_the_effective_length_of_the_mean_has_an_interval():
+    """20 of 20 in all tasks at 4096; at 8192 the mean of 17 or 18 of 20 is 86.2 %: the next draw may fall short."""
+    cells = [one(task, "none", 4096, 20) for task in TASKS]
+    cells += [one(task, "none", 8192, 17 + (place < 3)) for place, task in enumerate(TASKS)]
+    cells += [one(task, "yarn", length, 20) for task in TASKS for length in (4096, 8192)]
+    records, samples = stored(*cells)
+    found = blocks(cell_rows(records, samples))
+    (table,) = family_tables(found, samples)
+    assert [row[-1] for row in table.rows] == ["≥ 8192 (4×) [4096–8192]", "≥ 8192 (4×) [8192]"]
+    (table,) = family_tables(found, samples, Enough(threshold=88))
+    assert table.rows[0][-1] == "4096 (2×) [4096–8192]"
+    assert "at or above 88 %;" in table.notes[0]
 
 
 def test_a_missing_task_leaves_the_means_blank_and_is_counted():
@@ -134,6 +150,7 @@ def test_half_a_family_stands_for_nothing():
     records, samples = stored(*[one(task, method, 4096, 5) for task in TASKS[:6] for method in ("none", "yarn")])
     found = blocks(cell_rows(records, samples))
     assert len(outside(found)) == 6
+    assert family_tables(found, samples) == []  # all of it would be blank
     assert len(in_short(found, samples, by_cell(records)).rows) == 6
 
 

@@ -91,7 +91,9 @@ def test_a_few_documents_are_not_tested_and_what_all_agree_on_is_said(records, s
     )
     assert said[2].startswith("Cost inside the window (1024–2048 tokens, largest loss against none, not tested: n too")
     assert difference_table(shown, samples, "nll").rows[0][1] == "+0.950 [n too small]"
-    assert [row[1] for row in summary.glance([shown], samples, cells).rows] == ["30.0", "24.5", "8.37"]
+    seen = summary.glance([shown], samples, cells)
+    assert seen.columns == ("task", "none", "pi×2", "yarn×2")
+    assert [row[1:] for row in seen.rows] == [("30.0 · ?", "24.5 · ?", "8.37 · ?"), ("", "+0.950", "+0.015")]
     assert in_short([shown], samples, cells).rows == (
         (
             "proofpile[fixture-docs]: perplexity, no BOS", "4096 (2×)", "yarn×2 (8.37)", "pi×2 (24.5), none (30.0)",
@@ -107,6 +109,17 @@ def test_in_short(records, samples):
          "tested on 8 documents (paired, 5 % level, corrected for 3 pairs)"),
         ("nothing can be said", "", "3 samples: too few for a test (at least 6)"),
     ]  # fmt: skip
+
+
+def test_in_short_counts_the_tasks_that_bear_on_the_question(records, samples):
+    both = [block(records, samples, task) for task in ("niah", "proofpile")]
+    said = "tasks looked beyond the trained window of 2048 tokens, and"
+    assert in_short(both, samples, by_cell(records)).notes == (f"2 of 2 {said} 1 of these tells methods apart there",)
+    inside = [record for record in records if record["condition"]["length"] <= 2048 or "niah" in record["cell_id"]]
+    both = [block(inside, samples, task) for task in ("proofpile", "niah")]
+    found = in_short(both, samples, by_cell(inside))
+    assert [row[0].partition("[")[0] for row in found.rows] == ["niah:number", "proofpile"]  # what decides comes first
+    assert found.notes == (f"1 of 2 {said} 0 of these tell methods apart there",)
 
 
 def test_in_short_names_the_method_that_the_others_are_tested_against(records, samples, monkeypatch):

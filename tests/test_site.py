@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ropebench.report import figures, leaderboard
+from ropebench.report import leaderboard
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "ropebench" / "report" / "page"
@@ -22,17 +22,7 @@ PAGE = ROOT / "bench" / "ropebench" / "report" / "page"
 EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)>"\' onmouseover="alert(3)'
 
 
-@pytest.fixture(autouse=True)
-def no_drawing(monkeypatch):
-    """Drawing takes seconds and is tested elsewhere: a plot is three bytes here."""
-
-    def draw(one, samples, folder):
-        path = folder / f"{one.stem}.png"
-        path.write_bytes(b"png")
-        path.with_suffix(".svg").write_bytes(b"svg")
-        return [path]
-
-    monkeypatch.setattr(figures, "draw", draw)
+pytestmark = pytest.mark.usefixtures("no_drawing")
 
 
 def build(records, samples, folder) -> str:
@@ -91,13 +81,21 @@ def test_the_answer_comes_first_in_the_words_of_the_readme(records, samples, tmp
     order = [text.index(f'id="{part}"') for part in ("summary", "numbers", "results", "limits", "provenance")]
     assert order == sorted(order)
     words = " ".join(" ".join(Reader(text).words).split())
-    lines = [line for line in readme.splitlines() if line.startswith("- ")]
-    assert len(lines) > 5
-    for line in lines:
-        plain = line[2:].replace("\\", "").replace("`", "")
-        for mark, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
-            plain = plain.replace(mark, sign)
-        assert " ".join(plain.split()) in words, line
+    for line in readme.splitlines():
+        if line.startswith("- "):
+            assert plain(line[2:]) in words, line
+        elif line.startswith("| "):  # a row of a table
+            assert plain(" ".join(re.split(r"(?<!\\)\|", line))) in words, line
+    assert sum(line.startswith(("- ", "| ")) for line in readme.splitlines()) > 40
+    assert readme.count("![") == text.count("<img ")
+
+
+def plain(line: str) -> str:
+    """A line of the README without Markdown's escapes."""
+    line = line.replace("\\", "").replace("`", "")
+    for mark, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        line = line.replace(mark, sign)
+    return " ".join(line.split())
 
 
 def test_every_number_tells_its_interval_n_and_origin(records, samples, tmp_path):

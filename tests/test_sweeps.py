@@ -75,7 +75,9 @@ def test_a_sweep_can_be_planned(name: str) -> None:
     members = {registry.build("task", word)[1].name for word in words}
     assert {cell.task.name for cell in plan.cells} == members
     assert {cell.method.name for cell in plan.cells} == {"none", *asked.methods}
-    assert BUILT_IN[name].read_text("utf-8").startswith("# ")  # what `ropebench list sweeps` says of it
+    about = BUILT_IN[name].read_text("utf-8").splitlines()[0]  # what `ropebench list sweeps` says of it: a sentence
+    assert about.startswith("# ")
+    assert about.endswith((".", "?"))
 
 
 @pytest.mark.parametrize("line", commands())

@@ -21,6 +21,8 @@ class Sizes:
     sweep_lengths: tuple[int, ...]
     loads: int  # of the methods, how many are also run the plain way
     ruler_samples: int
+    spread_lengths: tuple[int, ...] = (512, 1024)  # of the bundled model, over several workers
+    spread_samples: int = 12
 
 
 DEFAULT = Sizes(
@@ -31,7 +33,7 @@ DEFAULT = Sizes(
 FULL = replace(DEFAULT, every=1, rounds=3, refills=10, loads=9, ruler_samples=500)
 QUICK = replace(
     DEFAULT, lengths=range(256, 2560 + 1, 128), rounds=3, needle_length=2048,
-    peak_length=4096, sweep_lengths=(256, 512), ruler_samples=40,
+    peak_length=4096, sweep_lengths=(256, 512), ruler_samples=40, spread_samples=4,
 )  # fmt: skip
 
 

@@ -21,7 +21,8 @@ _PACKAGE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 @dataclass(frozen=True)
 class ModelSpec:
     """A model by name. `source` is a hub id, `folder:PATH` or `gguf-package:PACKAGE` (with `file` inside it); `docs` is
-    the long text that tasks read where none is asked for (empty: each task's own)."""
+    the long text that tasks read where none is asked for (empty: each task's own), and `n` the most samples of a cell
+    where no number is asked for (None: as many as the task has by default)."""
 
     id: str
     source: str
@@ -33,6 +34,7 @@ class ModelSpec:
     note: str = ""
     install: str = ""
     docs: str = ""
+    n: int | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -64,6 +66,7 @@ _TYPES: dict[str, type] = {
     "note": str,
     "install": str,
     "docs": str,
+    "n": int,
 }
 
 
@@ -100,6 +103,8 @@ def _spec(where: str, name: str, table: Any, home: Path) -> ModelSpec:
     spec = ModelSpec(name, **table)
     if spec.trained_length is not None and spec.trained_length < 1:
         raise UsageError(f"{where}: trained_length must be at least 1 token, not {spec.trained_length}")
+    if spec.n is not None and spec.n < 1:
+        raise UsageError(f"{where}: n must be at least 1 sample, not {spec.n}")
     if spec.package is not None and not (_PACKAGE.fullmatch(spec.package) and spec.file):
         raise UsageError(f"{where}: gguf-package:PACKAGE needs a package name and a file inside it")
     if spec.on_hub and not _HUB_ID.fullmatch(spec.source):

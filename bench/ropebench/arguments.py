@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ropebench import __version__
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, in_short, unknown
 from ropebench.lens.arguments import topics
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 
 
+_CODE = "a Python file with methods or tasks; it is run as code"
+_YAML = "lm_eval:FOLDER is lm-eval's YAML, which is run as code"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(in_short(message))
+
+
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser of `ropebench`; `commands` are the functions behind the command words."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="ropebench",
         description="Which way of extending a RoPE model's context should I use, and what does it cost me?",
-        epilog="Plug-in files (--plugin) and a model's own code (--trust-remote-code) are run as code.",
+        epilog="Plug-in files (--plugin), lm-eval's YAML task folders and a model's own code (--trust-remote-code) are "
+        "run as code. Results files, sweeps, documents and weights are only read.",
     )
     top.add_argument("--version", action="version", version=f"ropebench {__version__}")
     words = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -31,6 +41,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     run = command("run", "measure method × task × length on one model; goes on where an earlier run stopped")
     _sweep_arguments(run)
     run.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _executor(run)
     _watched(run)
     _json(run)
     plan = command("plan", "what `run` would do and cost: cells, tokens, FLOPs, memory, time; what is already stored")
@@ -49,12 +60,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _sweep_arguments(again, sweep=False)
     _published(again)
     again.add_argument("--rerun", action="store_true", help="measure again what is already stored")
+    _executor(again)
     _probe(again)
     _watched(again)
     _json(again)
     listing = command("list", "what can be named: methods, tasks, models, sweeps or published numbers")
     listing.add_argument("what", choices=("methods", "tasks", "models", "sweeps", "published"))
-    listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    listing.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     listing.add_argument("--models", metavar="FILE", help="your own aliases (TOML)")
     _published(listing)
     pages = "print Markdown: of every task or method a page with its protocol, metrics, parameters, needs and source"
@@ -65,6 +77,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _results(report)
     report.add_argument("--metric", help="another metric than each task's primary one")
     report.add_argument("--model", help="this model only")
+    _enough(report)
     beside = "published numbers beside yours where model, task and protocol match, and why not where they don't"
     report.add_argument("--published", nargs="?", const=True, metavar="FILE", help=f"{beside}; FILE has more of them")
     report.add_argument("--out", metavar="DIR", help="write report.md, report.csv and the plots there")
@@ -76,6 +89,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     board = command("leaderboard", "write the leaderboard (Markdown, CSV, plots) from stored records alone")
     _results(board)
     board.add_argument("--out", default="leaderboard", metavar="DIR", help="where to write (default: leaderboard)")
+    _enough(board)
     board.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not up to date")
     adding = "look over a run's .jsonl from elsewhere, its sample rows beside it, and take it into the results folder"
     board.add_argument("--add", action="append", metavar="FILE", help=f"{adding} (with --check: only look)")
@@ -107,15 +121,24 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     show.add_argument("--sample", type=int, metavar="I", help="the sample's index")
     show.add_argument("--docs", metavar="WORD", help="the long text of the cell, where it is not installed")
     show.add_argument("--data", metavar="FOLDER", help="the files that the task reads (its parameter data=)")
-    show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE")
+    show.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     show.add_argument("--models", metavar="FILE")
     _results(show)
     _json(show)
+    verify = command("verify", "look over stored records: layout, hashes, every number and rotary table computed again")
+    verify.epilog = (
+        "Exit code 0: in order, 1: something is wrong, named by file and line, 2: nothing to look at. What is "
+        "consistent in itself passes, true or not: only measuring again (run --rerun, reproduce) shows a forgery."
+    )
+    verify.add_argument(
+        "results", metavar="DIR", nargs="?", default="results", help="results folder (default: results)"
+    )
+    _json(verify)
     harness = command("lm-eval", "lm-eval's own command line, with --model ropebench and ropebench's tasks in it")
     harness.usage = "ropebench lm-eval [--plugin FILE] (--path | lm-eval's own words, such as run --help)"
     harness.epilog = "Example: ropebench lm-eval --model ropebench --model_args pretrained=M,method=yarn,factor=4 -t T"
     harness.add_argument("--path", action="store_true", help="print the folder for stock lm-eval's --include_path")
-    harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help="more tasks")
+    harness.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help=_CODE)
     topics(command("lens", "how a model uses its frequencies, how a corpus depends on distance; small models"))
     cache = command("cache", "where the cache is and how large; --clear empties it")
     cache.add_argument("--clear", action="store_true")
@@ -134,6 +157,13 @@ def parsed(top: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Names
     return options
 
 
+def _enough(sub: argparse.ArgumentParser) -> None:
+    share = "effective length: the share of the unmodified model's score that a method has to keep (default: 85)"
+    sub.add_argument("--effective-share", type=float, default=85.0, metavar="PERCENT", help=share)
+    score = "effective length: the score that it has to reach (default: 85.6, RULER's)"
+    sub.add_argument("--effective-threshold", type=float, default=85.6, metavar="PERCENT", help=score)
+
+
 def _json(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -150,8 +180,13 @@ def _published(sub: argparse.ArgumentParser) -> None:
 def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add = sub.add_argument
     add("--model", metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
+    add("--as-method", metavar="A", help="of a served model (--model openai:http://HOST:PORT/v1): the method it runs")
+    add("--tokenizer", metavar="NAME", help="of a served model: the model whose tokenizer and config it has")
+    add("--served-model", metavar="NAME", help="of a served model: its name there (default: the only one)")
     add("--method", "--methods", dest="methods", metavar="A,B:k=v", help="methods: comma between, parameters by colon")
-    add("--tasks", "--task", dest="tasks", metavar="A,B:k=v", help="tasks, likewise (default: proofpile,niah)")
+    add(
+        "--tasks", "--task", dest="tasks", metavar="A,B:k=v", help=f"tasks, likewise (default: proofpile,niah); {_YAML}"
+    )
     if sweep:
         add("--sweep", metavar="FILE", help="a sweep file (TOML), or a built-in one by name; flags override it")
     add("--lengths", metavar="2k,4k", help="lengths in tokens (default: ½, 1, 2 and 4 × the trained length)")
@@ -178,7 +213,7 @@ def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add("--batch-size", metavar="N", help="samples at once: 1 (default), N, or auto; no number depends on it")
     add("--offline", action="store_true", default=None, help="use only what is already on this machine")
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
-    add("--plugin", dest="plugins", action="append", metavar="FILE", help="a Python file with methods or tasks")
+    add("--plugin", dest="plugins", action="append", metavar="FILE", help=_CODE)
     _results(sub)
 
 
@@ -186,6 +221,14 @@ def _watched(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress; failures are still said")
     log = "one JSON object per line and event, appended to FILE, or on standard error in place of progress"
     sub.add_argument("--log-json", nargs="?", const="-", metavar="FILE", help=log)
+
+
+def _executor(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("--executor", choices=("local", "ray"), default="local", help="ray: over many GPUs, CPUs or machines")
+    add("--address", metavar="A", help="the Ray cluster: auto (the running one), local, HOST:PORT (default: Ray's own)")
+    add("--gpus-per-cell", type=float, metavar="G", help="GPUs of each Ray worker (default: 1 where there are any)")
+    add("--workers", type=int, metavar="N", help="Ray workers (default: as many as the GPUs, or CPUs, allow)")
 
 
 def _probe(sub: argparse.ArgumentParser) -> None:
@@ -234,6 +277,8 @@ def by_task(words: Sequence[str], tasks: Sequence[str], value: Callable[[str], A
         task, colon, rest = word.partition(":")
         if colon and task in tasks:
             named[task] = value(rest)
+        elif colon and value is _count:
+            raise unknown(f"task in --n {word}:", task, tasks, "a number alone is for every task")
         elif len(words) > 1:
             raise UsageError(f"{word!r}: with several values write TASK:VALUE, where TASK is one of {', '.join(tasks)}")
         else:

@@ -14,6 +14,7 @@ from ropebench.loading import PLAIN, Loading
 from ropebench.method import Method
 from ropebench.model import ModelCard
 from ropebench.record import Json, digest
+from ropebench.served import Served
 from ropebench.task import Task
 
 
@@ -41,6 +42,7 @@ class Cell:
     n: int
     trust_remote_code: bool = False
     loading: Loading = PLAIN
+    served: Served | None = None  # where a server has the model
 
     @cached_property
     def identity(self) -> Json:
@@ -51,12 +53,13 @@ class Cell:
         return {
             "model": {
                 "id": self.card.id,
-                "revision": self.card.revision,
+                "revision": None if self.served else self.card.revision,
                 "trained_length": self.geometry.trained_length,
                 "dtype": self.dtype,
                 "attention": self.attention,
                 "quantization": self.loading.quantize,
                 **({"compiled": True} if self.loading.compiled else {}),
+                **({"served": self.served.identity} if self.served else {}),
             },
             "method": {
                 "name": self.method.name,

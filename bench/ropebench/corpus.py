@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, nearest
+from ropebench.record import HALVES
 
 _SUFFIXES = (".txt", ".md", ".tex", ".jsonl")
 _ABOUT_THE_FOLDER = {"readme", "copying", "license", "licence", "notice"}
@@ -93,9 +94,10 @@ def open_corpus(word: str, offline: bool = False) -> Corpus:
     name, _, folder = ("", "", word) if _is_folder(word) else word.partition("=")
     path = Path(os.path.expanduser(folder))
     if not _is_folder(folder):
+        near = nearest(word, ("installed", "noise"))
         raise UsageError(
-            f"--docs {word!r}: no such folder; allowed: a folder with {', '.join('*' + s for s in _SUFFIXES)}, "
-            "NAME=FOLDER, 'installed', 'noise', or hub:OWNER/NAME"
+            f"--docs {word!r}: no such folder; {f'did you mean {near!r}? ' if near else ''}allowed: a folder with "
+            f"{', '.join('*' + s for s in _SUFFIXES)}, NAME=FOLDER, 'installed', 'noise', or hub:OWNER/NAME"
         )
     return _folder(name or path.resolve().name or "folder", path, known_corpora().get(name, {}))
 
@@ -130,6 +132,8 @@ def _folder(name: str, path: Path, about: Mapping[str, Any]) -> Corpus:
     expected: dict[str, str] = about.get("sha256", {})
     try:
         files = sorted(f for f in path.iterdir() if (f.name in expected if expected else _is_document(f)))
+        for file in files:
+            _check_inside(file, path)
     except OSError as error:
         raise UsageError(f"--docs: cannot read folder {path.name!r}: {error.strerror}") from None
     if not files and not expected:
@@ -163,6 +167,17 @@ def _is_document(file: Path) -> bool:
     return file.suffix.lower() in _SUFFIXES and not about_the_folder and not file.is_dir()
 
 
+def _check_inside(file: Path, folder: Path) -> None:
+    """Raise UsageError for what is no plain file (a pipe would never end), and for a link that leads out of the folder,
+    other than to the hub cache's own blobs."""
+    real, home = file.resolve(), folder.resolve()
+    roots = [home, *(up.parent / "blobs" for up in home.parents if up.name == "snapshots")]
+    if real.exists() and not (real.is_file() and any(real.is_relative_to(root) for root in roots)):
+        raise UsageError(
+            f"--docs: {file.name} in {folder.name!r} is no file of this folder (a link, or a device); copy it"
+        )
+
+
 def _sha256(file: Path) -> str:
     try:
         with file.open("rb") as handle:
@@ -182,10 +197,10 @@ def _documents_of(file: Path, name: str = "") -> Iterator[Document]:
             for number, line in enumerate(handle, 1):
                 if line.strip():
                     yield _row(f"{name}:{number}", json.loads(line))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--docs: {name}:{number}: not JSON ({error.msg})") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"--docs: {name} is not UTF-8 ({error.reason}); convert it, for example with iconv") from None
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits, a thousand lists in one another
+        raise UsageError(f"--docs: {name}:{number}: not JSON ({getattr(error, 'msg', error)})") from None
     except OSError as error:
         raise UsageError(f"--docs: cannot read {name}: {error.strerror}") from None
 
@@ -194,6 +209,8 @@ def _row(name: str, row: Any) -> Document:
     """A data set row: `text`, or else pre-tokenised `input_ids`; other fields (`meta` …) are left out."""
     text, ids = (row.get("text"), row.get("input_ids")) if isinstance(row, dict) else (None, None)
     if isinstance(text, str):
+        if HALVES.search(text):
+            raise UsageError(f"--docs: {name}: its text holds half a character (a lone surrogate); mend the file")
         return Document(name, text)
     if isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids):
         return Document(name, ids=tuple(ids))

@@ -21,6 +21,10 @@ Array = NDArray[np.float64]
 # Types of rope_parameters that leave the table as it is.
 UNSCALED = (None, "default")
 
+# Far beyond any model, and what arithmetic in float64 still does exactly.
+LONGEST = 2**40  # tokens, and the largest factor
+_WIDEST = 2**16  # channels
+
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
@@ -67,12 +71,12 @@ class RopeGeometry:
     base_attention_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.rotary_dim < 2 or self.rotary_dim % 2:
-            raise UsageError(f"rotary_dim must be an even number ≥ 2, not {self.rotary_dim}")
+        if not 2 <= self.rotary_dim <= _WIDEST or self.rotary_dim % 2:
+            raise UsageError(f"rotary_dim must be an even number from 2 to {_WIDEST}, not {self.rotary_dim}")
         if not 1 < self.theta < math.inf:
             raise UsageError(f"theta must be a number > 1, not {self.theta}")
-        if self.trained_length < 1:
-            raise UsageError(f"the trained length must be ≥ 1 token, not {self.trained_length}")
+        if not 1 <= self.trained_length <= LONGEST:
+            raise UsageError(f"the trained length must be from 1 to {LONGEST} tokens, not {self.trained_length}")
         if not self.extended_length:
             object.__setattr__(self, "extended_length", self.trained_length)
 
@@ -128,10 +132,17 @@ def geometry_of(config: Any, trained_length: int | None = None) -> RopeGeometry:
     `rope_scaling`). `trained_length` overrides a config whose max_position_embeddings is known to be wrong.
 
     Raises UsageError, with the reason, for a model without RoPE, with several rotary tables, with multimodal RoPE,
-    or without a usable length.
+    without a usable length, and for values of another kind than they should be.
     """
     get = _getter(_text_part(config))
-    kind = get("model_type") or type(config).__name__
+    kind = str(get("model_type") or type(config).__name__)
+    try:
+        return _read(kind, get, trained_length)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UsageError(f"{kind}: the config says something else than a RoPE model's does ({error})") from None
+
+
+def _read(kind: str, get: Any, trained_length: int | None) -> RopeGeometry:
     rope = get("rope_parameters") or get("rope_scaling") or {}
     if any(isinstance(value, Mapping) for value in rope.values()):
         raise UsageError(
@@ -169,7 +180,8 @@ def geometry_of(config: Any, trained_length: int | None = None) -> RopeGeometry:
 def _text_part(config: Any) -> Any:
     """The language model's config where a composite holds it, else the config itself."""
     if isinstance(config, Mapping):
-        return config.get("text_config", config)
+        inner = config.get("text_config")
+        return inner if isinstance(inner, Mapping) else config
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 

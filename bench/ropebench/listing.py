@@ -34,7 +34,7 @@ def listing(what: str, plugins: Sequence[str] = (), models: str | None = None, m
         return [
             {
                 "name": spec.id,
-                "source": spec.source,
+                "source": "this package" if spec.bundled else spec.source,
                 "trained_length": spec.trained_length,
                 "chat_template": "on" if spec.instruct else "off",
                 "note": spec.note,
@@ -64,6 +64,7 @@ def _published(rows: Sequence[Row]) -> Json:
     """One line of a published table: its numbers by length (0–1 for scores; a bound as text)."""
     row = rows[0]
     values = {str(one.length): one.value if not one.bound else f"{one.bound}{one.value:g}" for one in rows}
+    short = {length: value if isinstance(value, str) else f"{value:.6g}" for length, value in values.items()}
     return {
         "source": row.source,
         "where": row.where,
@@ -75,7 +76,7 @@ def _published(rows: Sequence[Row]) -> Json:
         "not_published": "; ".join(row.protocol.unknown),
         "metric": row.protocol.metric,
         "values": values,
-        "numbers": "  ".join(f"{length}: {value}" for length, value in values.items()),
+        "numbers": "  ".join(f"{length}: {value}" for length, value in short.items()),
         "tag": row.tag,
         "confidence": TAGS[row.tag],
     }

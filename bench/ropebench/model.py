@@ -71,9 +71,14 @@ class LoadedModel:
 
 
 def card(
-    spec: ModelSpec, trained_length: int | None = None, offline: bool = False, trust_remote_code: bool = False
+    spec: ModelSpec,
+    trained_length: int | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    weights: bool = True,
 ) -> ModelCard:
-    """Read a model's config (no weights). A GGUF file is converted once into the cache first.
+    """Read a model's config (no weights). A GGUF file is converted once into the cache first. With `weights=False` a
+    folder needs none, and its hash is that of its other files.
 
     Raises UsageError when the source cannot be reached or read, or the model has no single RoPE table.
     """
@@ -83,7 +88,7 @@ def card(
     if spec.folder is not None:
         if not (spec.folder / "config.json").is_file():
             raise UsageError(f"model {spec.id!r}: folder {spec.folder.name!r} is not here, or has no config.json")
-        path, revision = str(spec.folder), _folder_sha256(spec.folder)
+        path, revision = str(spec.folder), _folder_sha256(spec.folder, weights)
     elif spec.package is not None:
         path, revision = converted(spec.id, spec.package, str(spec.file), spec.install)
     else:
@@ -148,11 +153,13 @@ def unreadable(spec: ModelSpec, part: str, error: Exception) -> UsageError:
     )
 
 
-def _folder_sha256(folder: Path) -> str:
+def _folder_sha256(folder: Path, weights: bool = True) -> str:
     """SHA-256 over the names and contents of all files of a folder that a loader may read: weights, config, tokenizer,
     chat templates, generation settings, code. Remembered by (name, size, time) in the cache."""
     files = sorted(f for f in (*folder.iterdir(), *folder.glob("additional_chat_templates/*")) if _is_read(f))
-    if not any(file.suffix == ".safetensors" for file in files):
+    if not weights:
+        files = [file for file in files if file.suffix != ".safetensors"]
+    elif not any(file.suffix == ".safetensors" for file in files):
         raise UsageError(f"model folder {folder.name!r} has no *.safetensors weights (other formats are not read)")
     key = json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files])
     note = cache_dir() / "weights" / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".txt")

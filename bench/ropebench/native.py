@@ -21,12 +21,15 @@ BLOCK = {
 def native_method(geometry: RopeGeometry) -> tuple[Method, float]:
     """The built-in method and factor that a checkpoint's own rope_parameters stand for.
 
-    Raises UsageError for a type that is not known, or that lacks a key: never a silent default.
+    Raises UsageError for a type that is not known, that lacks a key, or whose value is of another kind: never a silent
+    default.
     """
+    kind = geometry.shipped.get("rope_type")
     try:
         return _of_type(geometry, geometry.shipped)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"the checkpoint's config: rope_parameters of type {kind!r} cannot be read: {error}") from None
     except KeyError as missing:
-        kind = geometry.shipped.get("rope_type")
         raise UsageError(f"the checkpoint's config: rope_parameters of type {kind!r} lack {missing}") from None
 
 

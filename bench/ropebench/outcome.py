@@ -13,7 +13,7 @@ import numpy as np
 from ropebench.cell import Cell
 from ropebench.errors import UsageError
 from ropebench.memory import is_out_of_memory
-from ropebench.record import SCHEMA, Json, digest, ids_sha256, now, provenance, summary
+from ropebench.record import SCHEMA, Json, digest, ids_sha256, now, provenance, summary, without_secrets
 from ropebench.task import Example, Output
 
 NLL_BIN = 256  # tokens per bin of the position-resolved likelihood in a sample row
@@ -123,7 +123,10 @@ def failure(caught: Exception) -> tuple[str, Json]:
     status = "unsupported" if isinstance(caught, UsageError) else "error"
     if is_out_of_memory(caught):
         status = "out_of_memory"
-    return status, {"type": type(caught).__name__, "message": _PATH.sub(r"\1", str(caught).strip())[:2000]}
+    return status, {
+        "type": type(caught).__name__,
+        "message": _PATH.sub(r"\1", without_secrets(str(caught).strip()))[:2000],
+    }
 
 
 def record_of(
@@ -191,14 +194,22 @@ def _cost(own: Json, rows: Sequence[Json], run_id: str) -> Json:
     }
 
 
+def _source(cell: Cell) -> str:
+    """Where the model is from: served, bundled, folder, or where its files were got."""
+    if cell.served:
+        return "served"
+    spec = cell.card.spec
+    return "bundled" if spec.bundled else "folder" if spec.folder is not None else spec.source
+
+
 def _model(cell: Cell) -> Json:
     card, geometry = cell.card, cell.geometry
     return {
         "id": card.id,
-        "source": "bundled" if card.spec.bundled else "folder" if card.spec.folder is not None else card.spec.source,
-        "revision": card.revision,
-        "dtype": cell.dtype,
-        "attention": cell.attention,
+        "source": _source(cell),
+        "revision": None if cell.served else card.revision,
+        "dtype": cell.dtype or None,
+        "attention": cell.attention or None,
         "quantization": cell.loading.quantize or card.spec.quantization or None,
         "compiled": cell.loading.compiled,
         "device_map": cell.loading.device_map,
@@ -208,6 +219,7 @@ def _model(cell: Cell) -> Json:
         "base": cell.base,
         "sliding_window": card.sliding_window,
         "remote_code": cell.trust_remote_code,
+        **({"served": cell.served.identity} if cell.served else {}),
     }
 
 

@@ -137,14 +137,14 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
 def _outdated(plan: Plan, stored: Stored) -> list[str]:
     """Stored cells of the same model, method and task whose factor or revision is not the plan's."""
     here = {cell.id for cell in plan.cells}
-    revision = plan.cells[0].card.revision
+    revision = "" if plan.cells[0].served else plan.cells[0].card.revision
     planned = {(cell.card.id, cell.method.name, cell.task_label): cell.factor for cell in plan.cells}
     notes: dict[tuple[str, str], set[int]] = {}
     for record in stored.records.values():
         key = (record["model"]["id"], record["method"]["name"], record["task"]["label"])
         if record["cell_id"] in here or key not in planned:
             continue
-        factor, other = record["method"]["factor"], record["model"]["revision"]
+        factor, other = record["method"]["factor"], record["model"]["revision"] or ""
         label = f"{record['method']['label']} {record['task']['label']}"
         if factor not in (None, planned[key]):
             notes.setdefault((label, "factor"), set()).add(record["condition"]["length"])

@@ -6,8 +6,10 @@ Everything that can be wrong with a request is said here, before any weights are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ropebench import served
+from ropebench.aliases import ModelSpec
 from ropebench.cell import Cell
 from ropebench.corpus import Corpus, open_corpus
 from ropebench.device import choose_attention, choose_device, choose_dtype
@@ -51,6 +53,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
 
     Raises UsageError for anything that cannot be run as asked.
     """
+    sweep = served.checked(sweep)
     registry = Registry.load(sweep.plugins)
     methods = [registry.build("method", word) for word in sweep.methods]
     loading = sweep.loading  # what is not installed is said before anything is read
@@ -61,19 +64,30 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
     sweep.check_tasks([*known, *{name.split("/")[0] for name in known}])
     if not sweep.model:
         raise UsageError("no model: give --model NAME (see ropebench list models), a folder, or a hub id")
-    spec = find(sweep.model, sweep.models, sweep.revision)
+    there = served.is_served(sweep.model)
+    spec = find(sweep.tokenizer if there and sweep.tokenizer else sweep.model, sweep.models, sweep.revision)
     for task, entry in tasks:
         sweep.n_of(entry.name), sweep.docs_of(entry.name)
         for length in sweep.lengths_of(entry.name) or ():
             _check_minimum(task, length)
-    device = choose_device(sweep.device)
-    dtype = choose_dtype(sweep.dtype, device)
-    model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code)
-    attention = choose_attention(sweep.attention, model.config)
+    model = card(spec, sweep.trained_length, sweep.offline, sweep.trust_remote_code, weights=not there)
+    device, dtype, attention, server = "served", "", "", None
+    if there:
+        server = served.Served(served.name_of(sweep), spec.id, model.revision)
+        model = replace(model, spec=replace(spec, id=f"served:{server.name}"))
+    else:
+        device = choose_device(sweep.device)
+        dtype = choose_dtype(sweep.dtype, device)
+        attention = choose_attention(sweep.attention, model.config)
     geometry = start_of(model, sweep.base)
     trained = geometry.trained_length
+    if (sweep.target or trained) < trained and any(method.scales and method.uses_factor for method, _ in methods):
+        raise UsageError(
+            f"--target {sweep.target} is below the trained window of {model.id} ({trained} tokens), and no method "
+            f"shrinks a window; give more than {trained}, or leave it out: the longest of --lengths is then the target"
+        )
     notes = _about(model, attention, sweep.attention)
-    asked = [_asked(sweep, task, entry, trained, spec.docs, corpora, notes) for task, entry in tasks]
+    asked = [_asked(sweep, task, entry, trained, spec, corpora, notes) for task, entry in tasks]
     target = sweep.target or max(max(one.lengths) for one in asked)
     baseline = "native" if model.geometry.shipped else "none"
     chat = {"on": True, "off": False, "auto": spec.instruct}[sweep.chat_template]
@@ -96,7 +110,7 @@ def make_plan(sweep: Sweep, corpora: bool = True) -> Plan:
                     method, method_entry.code, factor, rule,
                     one.task, one.entry.code, one.corpus, length, sweep.seed,
                     sweep.bos, chat and one.task.chat, one.n, sweep.trust_remote_code,
-                    loading,
+                    loading, server,
                 )  # fmt: skip
                 _check_table(cell)
                 cells.setdefault(cell.id, cell)
@@ -166,7 +180,9 @@ def _rows(
             yield method, entry
 
 
-def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, docs: str, corpora: bool, notes: list[str]) -> _Asked:
+def _asked(
+    sweep: Sweep, task: Task, entry: Entry, trained: int, spec: ModelSpec, corpora: bool, notes: list[str]
+) -> _Asked:
     lengths = sweep.lengths_of(entry.name)
     if lengths is None:
         default = task.default_lengths([max(1, int(trained * share)) for share in _SHARES])
@@ -178,13 +194,14 @@ def _asked(sweep: Sweep, task: Task, entry: Entry, trained: int, docs: str, corp
             notes.append(f"{entry.name}: default lengths below its minimum of {task.minimum_length} left out: {left}")
     corpus = None
     if task.needs_corpus and corpora:
-        word = sweep.docs_of(entry.name) or docs or task.docs()
+        word = sweep.docs_of(entry.name) or spec.docs or task.docs()
         if word is None:
             raise UsageError(f"task {task.name!r} needs long text: give --docs installed, or --docs FOLDER")
         corpus = open_corpus(word, sweep.offline)
     task = task.on_this_machine() if sweep.offline else task
     resolved = task.resolved(lengths, corpus) if corpus else task.resolved(lengths)
-    return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or task.default_n)
+    usual = min(task.default_n, spec.n or task.default_n)
+    return _Asked(resolved, entry, corpus, lengths, sweep.n_of(entry.name) or usual)
 
 
 def _check_minimum(task: Task, length: int) -> None:

@@ -25,6 +25,8 @@ class Progress:
     seconds_left: float | None
     row: Json | None = None
     record: Json | None = None
+    workers: int | None = None  # that measure side by side (None: one process), and how many cells they have done
+    done: int = 0
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Pace:
     clock: Callable[[], float] = time.monotonic
     done: dict[str, float] = field(default_factory=dict)  # share of each cell
     began: float | None = None
+    workers: int = 1  # that share the work
+    fed: int = 0  # tokens that went through all of them
 
     @classmethod
     def of(cls, cells: Sequence[Cell], estimates: Mapping[str, Json | None], clock: Callable[[], float]) -> Pace:
@@ -64,7 +68,12 @@ class Pace:
             return 0.0
         if self.began is not None and ready > 0:
             return (self.clock() - self.began) * (whole - ready) / ready
-        return whole if self.in_seconds else None
+        return whole / self.workers if self.in_seconds else None
+
+    def speed(self) -> float | None:
+        """Tokens per second over all workers; None before the first."""
+        spent = self.clock() - self.began if self.began is not None else 0.0
+        return self.fed / spent if self.fed and spent else None
 
 
 @dataclass

@@ -33,10 +33,14 @@ STATUSES = ("ok", "error", "out_of_memory", "unsupported")
 
 Json = dict[str, Any]
 
+HALVES = re.compile("[\ud800-\udfff]")
+
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """The one spelling of a JSON value: sorted keys, no spaces, no NaN. Half a character (a lone surrogate, which a
+    file's name may hold and UTF-8 cannot) becomes U+FFFD."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return HALVES.sub("\ufffd", text)
 
 
 def digest(value: Any, digits: int = 16) -> str:
@@ -96,8 +100,31 @@ def provenance(argv: tuple[str, ...], device: str) -> Json:
 
 def _last_part(word: str) -> str:
     """An argument with every path in it (also behind `=`, `:` or `,`) reduced to its last part, and anything that looks
-    like an access token removed."""
-    return "".join(_name(piece) for piece in re.split(r"([=:,])", re.sub(r"\bhf_\w+", "hf_…", word)))
+    like a secret removed; of a server's address nothing is left."""
+    word = re.sub(r"\bhttps?://\S+", "http…", without_secrets(word))
+    return "".join(_name(piece) for piece in re.split(r"([=:,])", word))
+
+
+# Who may log in where: in an address, by the beginnings of well-known access tokens, or behind a word for one.
+_LOGIN = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]*@", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"\b(hf|sk|ghp|gho|ghs|github_pat|glpat|xox[abp])([_-])[\w-]{6,}|\b(?:AKIA|AIza|eyJ)[\w.-]{12,}|\b(hf_)\w+"
+)
+_NAMED = re.compile(
+    r"([\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|bearer)[\"']?(?:\s*[=:]\s*|\s+)[\"']?)[^\s,;&\"']{6,}",
+    re.IGNORECASE,
+)
+_SECRET_NAME = re.compile("token|secret|passw|key|credential", re.IGNORECASE)
+
+
+def without_secrets(text: str) -> str:
+    """Text without logins in addresses, without what looks like an access token, and without the value of any
+    environment variable that is named like one."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and _SECRET_NAME.search(name):
+            text = text.replace(value, "…")
+    text = _TOKEN.sub(lambda m: f"{m[1]}{m[2]}…" if m[1] else f"{m[3]}…" if m[3] else "…", _LOGIN.sub(r"\1…@", text))
+    return _NAMED.sub(r"\1…", text)
 
 
 def _name(piece: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -49,11 +50,14 @@ def prompt_again(
     Raises UsageError when the corpus or the data of the task is not here (`--docs` and `--data` name them), is another
     one than the record's, or the prompt comes out differently.
     """
-    task, code = _task(record, plugins, data)
     condition = record["condition"]
-    tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
-    encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
-    corpus = _corpus(record, docs)
+    try:
+        task, code = _task(record, plugins, data)
+        tokenizer = load_tokenizer(card(find(record["model"]["id"], models)))
+        encoder = Encoder(tokenizer, condition["bos"], condition["chat_template"] == "on")
+        corpus = _corpus(record, docs)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise UsageError(f"the record's sample cannot be made again ({type(error).__name__}: {error})") from None
     try:
         example = next(
             kept_examples(task, condition["length"], encoder, condition["seed"], corpus, code, row["index"]), None
@@ -73,12 +77,16 @@ def _reads_data(cls: type[Task]) -> bool:
 
 def _task(record: Json, plugins: Sequence[str], data: str | None) -> tuple[Task, str | None]:
     """The task of a record, with the SHA-256 of the plug-in file it comes from."""
-    entry = Registry.load(plugins).entry("task", record["task"]["name"])
+    name = record["task"]["name"]
+    # A record names a task; only a person names a file or folder of them, which is run as code.
+    if name.startswith(("lm_eval:", "lm_eval/")) and re.search(r"[/\\]|\.ya?ml$|^\.", name[len("lm_eval:") :]):
+        raise UsageError(f"the record's task {name!r} is a file; ropebench runs none that a record names")
+    entry = Registry.load(plugins).entry("task", name)
     if entry.cls.version != record["task"]["version"]:
         raise UsageError(
             f"task {entry.name!r} is at version {entry.cls.version}, the record at {record['task']['version']}"
         )
-    known = {f.name for f in fields(entry.cls)}
+    known = {f.name for f in fields(entry.cls) if f.compare}  # no folder of this machine
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in record["task"]["params"].items() if k in known}
     if data is not None:
         if not _reads_data(entry.cls):

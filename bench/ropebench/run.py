@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any
+from typing import Any, Protocol
 
 from ropebench.cell import Cell
 from ropebench.claims import Claims
@@ -24,6 +24,7 @@ from ropebench.progress import Pace, Progress, Reporter
 from ropebench.prompt import Encoder
 from ropebench.record import Json, canonical, provenance
 from ropebench.sample_cache import kept_examples
+from ropebench.schedule import samples_of
 from ropebench.sharing import Turns
 from ropebench.store import NotStored, Stored, Writer
 from ropebench.task import Example, Output
@@ -91,43 +92,65 @@ def run_cells(
     provenance(tuple(argv), loaded.device)  # read now, and kept: the commit that runs, not one made meanwhile
     expected = estimates or {}
     pace = Pace.of(cells, expected, time.monotonic)
-    groups = [[*group] for _, group in groupby(enumerate(cells, 1), lambda pair: _samples_of(*pair))]
+    groups = [[*group] for _, group in groupby(enumerate(cells, 1), lambda pair: samples_of(*pair))]
     with Claims(writer.folder, writer.run_id) as claims:
         turns = Turns(claims, writer, stored, say, pause)
         for group in turns.of(groups):
-            same = [
-                _Running(
-                    cell, loaded, turns.stored, writer, tuple(argv),
-                    Reporter(cell, number, len(cells), progress, pace), shared, expected.get(cell.id),
-                    partial(claims.holds, cell.id), pause,
-                )
-                for number, cell in group
-            ]  # fmt: skip
-            for one in same:
-                one.begin()
-            for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
-                _measure(part, loaded)
-                for one in part:
-                    if not one.lost and one.held():  # else another run goes on with what is stored of it
-                        records.append(one.record())
-                        writer.record(records[-1])
-                        turns.finished.add(one.cell.id)
-                        one.report.over(records[-1])
+            reports = [Reporter(cell, number, len(cells), progress, pace) for number, cell in group]
+            for record in steps(reports, loaded, turns.stored, writer, argv, shared, expected, claims.holds, pause):
+                if record is not None:
+                    records.append(record)
+                    turns.finished.add(record["cell_id"])
         others = [turns.settled[cell.id] for cell in cells if cell.id in turns.settled.keys() - turns.finished]
     return records + others
 
 
-def _samples_of(number: int, cell: Cell) -> str:
-    """What cells have in common that read the same samples under the same static table, at several lengths."""
-    if cell.length_dependent:
-        return str(number)
-    identity = cell.identity
-    return canonical([identity["model"], identity["method"], identity["task"], cell.seed, cell.bos, cell.chat])
+class Sink(Protocol):
+    """Where results go: a results folder, or whoever writes into it."""
+
+    run_id: str
+
+    def sample(self, row: Json) -> None: ...
+
+    def record(self, record: Json) -> None: ...
 
 
-def _measure(cells: Sequence[_Running], loaded: Any) -> None:
+def steps(
+    reports: Sequence[Reporter],
+    loaded: Any,
+    stored: Stored,
+    sink: Sink,
+    argv: Sequence[str],
+    shared: Shared,
+    expected: Mapping[str, Json | None],
+    held: Callable[[str], bool] = lambda _: True,
+    pause: Callable[[], None] = lambda: None,
+) -> Iterator[Json | None]:
+    """Measure the cells of `reports`, which are of one group (`samples_of`), a batch at a time: yields None after each
+    batch, whose rows are in the sink by then, and each cell's record, which is there as well. `held` says of a cell's
+    id whether it is still this run's to measure."""
+    same = [
+        _Running(
+            one.cell, loaded, stored, sink, tuple(argv), one, shared, expected.get(one.cell.id),
+            partial(held, one.cell.id), pause,
+        )
+        for one in reports
+    ]  # fmt: skip
+    for one in same:
+        one.begin()
+    for part in [same] if all(one.only_scores for one in same) else [[one] for one in same]:
+        yield from _measure(part, loaded)
+        for one in part:
+            if not one.lost and one.held():  # else another run goes on with what is stored of it
+                record = one.record()
+                sink.record(record)
+                one.report.over(record)
+                yield record
+
+
+def _measure(cells: Sequence[_Running], loaded: Any) -> Iterator[None]:
     """Measure cells of one table, batch by batch: all lengths of its documents before the next ones, so that one pass
-    serves them all and no more than one batch's passes are held."""
+    serves them all and no more than one batch's passes are held. Yields after each batch."""
     first = cells[0].cell
     try:
         with _table(first, loaded, first.length) as live:
@@ -136,6 +159,7 @@ def _measure(cells: Sequence[_Running], loaded: Any) -> None:
                 for one in going:
                     one.live = live
                     one.step(memo)
+                    yield
     except NotStored:
         raise
     except Exception as caught:  # the table could not be put in or taken out
@@ -150,7 +174,7 @@ class _Running:
     cell: Cell
     loaded: Any
     stored: Stored
-    writer: Writer
+    sink: Sink
     argv: tuple[str, ...]
     report: Reporter
     shared: Shared
@@ -173,6 +197,10 @@ class _Running:
     def begin(self) -> None:
         """Make ready to measure, and look at a first sample."""
         cell = self.cell
+        # What this run itself has measured of the cell before, when another took it or its worker died.
+        told = [row["cost"] for row in self.stored.rows.get(cell.id, {}).values() if row["run_id"] == self.sink.run_id]
+        self.report.seconds += sum(cost["seconds"] for cost in told if cost)
+        self.report.fed += sum(cost["tokens"] for cost in told if cost)
         with self._own():
             self.encoder = encoder_of(cell, self.loaded.tokenizer)
             self._runner = self.shared.of(cell, self.loaded, self.encoder)
@@ -223,7 +251,7 @@ class _Running:
         """The cell's sample rows, a batch at a time: the stored one where its prompt is still the same, else measured
         and written."""
         cell = self.cell
-        old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.writer.run_id)
+        old, series = self.stored.rows.get(cell.id, {}), self.stored.series(cell, self.sink.run_id)
         pairs = enumerate(examples)
         stream = iter(pairs if cell.length_dependent else by_beginning(pairs))
         for batch in batches(stream, lambda: self.shared.rows(cell)):
@@ -233,11 +261,11 @@ class _Running:
             rows = {index: row for index, example in batch if (row := _same(old.get(index), example)) is not None}
             new = [(index, example) for index, example in batch if index not in rows]
             for (index, example), (output, cost) in zip(new, self._outputs(new), strict=True):
-                row = rows[index] = sample_row(cell, self.writer.run_id, index, example, output, series, cost)
+                row = rows[index] = sample_row(cell, self.sink.run_id, index, example, output, series, cost)
                 if not self.held():
                     self.lost = True
                     return
-                self.writer.sample(row)
+                self.sink.sample(row)
             yield [rows[index] for index, _ in batch]
 
     def _outputs(self, pairs: Sequence[tuple[int, Example]]) -> Iterator[tuple[Output | None, Json]]:
@@ -289,8 +317,8 @@ class _Running:
         cost["sizes"] = {"batch": self.batch, **(self._runner.sizes if self._runner else {})}
         return record_of(
             self.cell, sorted(self.rows, key=lambda row: int(row["index"])), status=self.status, error=self.error,
-            live=self.live, first_id=self.first_id, bos_used=bos, cost=cost, run_id=self.writer.run_id,
-            series=self.stored.series(self.cell, self.writer.run_id), argv=self.argv, device=str(self.loaded.device),
+            live=self.live, first_id=self.first_id, bos_used=bos, cost=cost, run_id=self.sink.run_id,
+            series=self.stored.series(self.cell, self.sink.run_id), argv=self.argv, device=str(self.loaded.device),
             hardware=getattr(self.loaded, "hardware", None),
         )  # fmt: skip
 
@@ -311,7 +339,7 @@ def _table(cell: Cell, loaded: Any, length: int) -> Any:
     shipped with no scaling, and a fake without a rotary module, go through the same door."""
     table = cell.method.frequencies(cell.geometry, cell.factor or 1.0, length)
     if loaded.model is None:
-        return nullcontext(table)
+        return nullcontext(None if cell.served else table)  # a server's table is not seen from here
     from ropebench.apply import applied
 
     return applied(loaded.model, table)

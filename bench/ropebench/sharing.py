@@ -23,6 +23,15 @@ Numbered = tuple[int, Cell]
 _LONGEST = 10.0  # seconds between two looks at what other runs have; it begins with a fraction of one
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Of a group of cells those that this run has claimed, and of these the ones that have no record yet."""
+
+    group: list[Numbered]
+    mine: list[Numbered]
+    cells: list[Numbered]
+
+
 @dataclass
 class Turns:
     """Groups of cells in the order in which this run may measure them. `stored` is what the folder holds, as read after
@@ -38,34 +47,53 @@ class Turns:
     finished: set[str] = field(default_factory=set)  # cells whose record this run has written
     _known: frozenset[str] = frozenset()  # records from before this run
     _state: object = None
+    _shares: bool = False  # that another run is here was said
+    _waits: bool = False
 
     def of(self, groups: Sequence[Sequence[Numbered]]) -> Iterator[list[Numbered]]:
         """Groups to measure now, claimed until the next is asked for. What others have, and what they took from this
         run while it was stopped, comes again until it is stored."""
-        # As of when this run read the folder: what was written while its model was loaded counts as well.
-        before = self.stored.known
-        self._known = ids_of(read(self.writer.folder, _unsaid)) if before is None else before
+        self.begin()
         waiting, rounds = [[*group] for group in groups], 0
         while waiting:
             left: list[list[Numbered]] = []
             for group in waiting:
-                mine = self._taken(group)
-                if rounds == 0 and not left and len(mine) < len(group):
-                    self.say("another run works on this results folder: cells that it has come last")
-                if to_measure := self._open(mine):
-                    yield to_measure
-                    if any(cell.id not in self.finished for _, cell in to_measure):
-                        self._state = None  # lost on the way: what this run has written of them counts as well
-                self.claims.give_back([cell.id for _, cell in mine])
-                if rest := self._open([pair for pair in group if pair not in mine or pair in to_measure]):
+                turn = self.claim(group)
+                if turn.cells:
+                    yield turn.cells
+                if rest := self.give_back(turn):
                     left.append(rest)
             waiting = left
             if waiting:
-                if rounds == 0:
-                    cells = sum(map(len, waiting))
-                    self.say(f"waiting for {cells} cell{'s' * (cells > 1)} that other runs are measuring")
+                self.say_what_is_waited_for(sum(map(len, waiting)))
                 self._wait(rounds)
             rounds += 1
+
+    def begin(self) -> None:
+        """Before the first claim. What was written while the model was loaded counts as another run's, too."""
+        before = self.stored.known
+        self._known = ids_of(read(self.writer.folder, _unsaid)) if before is None else before
+
+    def claim(self, group: Sequence[Numbered]) -> Turn:
+        """Claim what may be measured of a group now."""
+        mine = self._taken(group)
+        if len(mine) < len(group) and not self._shares:
+            self._shares = True
+            self.say("another run works on this results folder: cells that it has come last")
+        return Turn([*group], mine, self._open(mine))
+
+    def give_back(self, turn: Turn) -> list[Numbered]:
+        """Drop the claims of a turn; returns those of its group's cells that still are to be measured."""
+        if any(cell.id not in self.finished for _, cell in turn.cells):
+            self._state = None  # lost on the way: what this run has written of them counts as well
+        self.claims.give_back([cell.id for _, cell in turn.mine])
+        return self._open([pair for pair in turn.group if pair not in turn.mine or pair in turn.cells])
+
+    def say_what_is_waited_for(self, cells: int) -> None:
+        """Once: that only such cells are left as other runs have."""
+        if not self._waits:
+            self._waits = True
+            self.say(f"waiting for {cells} cell{'s' * (cells > 1)} that other runs are measuring")
 
     def _taken(self, group: Sequence[Numbered]) -> list[Numbered]:
         """The beginning of a group, up to the first cell that another run has."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropebench.errors import UsageError
-from ropebench.lines import parsed
+from ropebench.lines import lines_of
 from ropebench.record import Json, canonical
 
 if TYPE_CHECKING:
@@ -114,23 +114,46 @@ def fingerprint(folder: str | Path, but: str = "") -> tuple[tuple[str, int, int]
     return tuple(found)
 
 
-def _lines(file: Path, warn: Callable[[str], None]) -> Iterator[Json]:
+def _lines(file: Path, torn: Callable[[str], None]) -> Iterator[Json]:
+    for _, value in lines_of(file.name, _bytes(file), file.name.endswith(SAMPLES), torn):
+        yield value
+
+
+def _bytes(file: Path) -> bytes:
+    """A results file's content. Raises UsageError for a link, which may lead anywhere, and for what is no file."""
     try:
-        raw = file.read_bytes()
+        if file.is_symlink() or not file.is_file():
+            raise UsageError(f"{file.name}: not a plain file; results files are not read through links: copy it here")
+        return file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file.name}: cannot be read: {error.strerror}") from None
-    lines = raw.split(b"\n")
-    last = lines.pop()  # what follows the last newline: nothing, or a line that was never finished
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield parsed(f"{file.name}:{number}", line, file.name.endswith(SAMPLES))
-    if last.strip():
-        try:
-            json.loads(last)  # all of it but the newline is there
-        except ValueError:
-            warn(f"{file.name}:{len(lines) + 1}: the last line is torn (a run was cut off); skipped")
-        else:
-            yield parsed(f"{file.name}:{len(lines) + 1}", last, file.name.endswith(SAMPLES))
+
+
+@dataclass(frozen=True)
+class Found:
+    """All lines of a results folder, each with its place (file:line); `unread` says which cannot be read and why, and
+    `torn` which were cut off in the middle."""
+
+    records: list[tuple[str, Json]] = field(default_factory=list)
+    rows: list[tuple[str, Json]] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+
+def everything(folder: str | Path) -> Found:
+    """What a results folder holds, line by line, however damaged. Raises UsageError for one that is not there."""
+    if not Path(folder).is_dir():
+        raise UsageError(f"no results folder {str(folder)!r}; name one that `ropebench run` wrote")
+    found = Found()
+    for samples_too, into in ((False, found.records), (True, found.rows)):
+        for file in _files(folder, samples_too):
+            try:
+                raw = _bytes(file)
+            except UsageError as error:
+                found.unread.append(str(error))
+                continue
+            into += lines_of(file.name, raw, samples_too, found.torn.append, found.unread.append)
+    return found
 
 
 @dataclass(frozen=True)
@@ -277,7 +300,7 @@ def append(path: str | Path, value: Json) -> None:
     data = (canonical(value) + "\n").encode()
     path = Path(path)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
             data = _mended(path, handle) + data
             before = os.fstat(handle).st_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import Any
 
 from ropebench.device import check_attention
 from ropebench.errors import UsageError, unknown
+from ropebench.geometry import LONGEST
 from ropebench.loading import Loading
 from ropebench.prompt import BOS_RULES
 from ropebench.registry import sweeps
@@ -22,7 +22,10 @@ BASES = ("unscaled", "native")
 _WORDS = ("methods", "tasks", "plugins")  # lists of words; in a file also one string with commas
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("model", "bos", "chat_template", "base", "device", "dtype", "attention"), ((str,), "a word")),
-    **dict.fromkeys(("revision", "models", "device_map", "quantize"), ((str, type(None)), "a word")),
+    **dict.fromkeys(
+        ("revision", "models", "device_map", "quantize", "as_method", "tokenizer", "served_model"),
+        ((str, type(None)), "a word"),
+    ),
     **dict.fromkeys(("matched", "baseline", "compile", "offline", "trust_remote_code"), ((bool,), "true or false")),
     **dict.fromkeys(("target", "trained_length"), ((int, type(None)), "a number of tokens")),
     "seed": ((int,), "a whole number"),
@@ -64,6 +67,9 @@ class Sweep:
     offline: bool = False
     trust_remote_code: bool = False
     plugins: tuple[str, ...] = ()
+    as_method: str | None = None  # of a served model (model = "openai:URL"): what it runs, what counts its tokens,
+    tokenizer: str | None = None
+    served_model: str | None = None  # and its name there
 
     def __post_init__(self) -> None:
         for name, (kinds, wanted) in _KINDS.items():
@@ -92,8 +98,10 @@ class Sweep:
         for name in ("target", "trained_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1 token")
-        if self.factor is not None and not 1 <= self.factor < math.inf:
-            raise UsageError(f"--factor {self.factor}: must be at least 1 (a factor below 1 would shrink the window)")
+        if self.factor is not None and not 1 <= self.factor <= LONGEST:
+            raise UsageError(
+                f"--factor {self.factor}: must be at least 1 (below, it would shrink the window), at most {LONGEST}"
+            )
         given = [name for name in ("target", "matched", "factor") if getattr(self, name)]
         if len(given) > 1:
             raise UsageError(
@@ -177,7 +185,7 @@ def length_of(word: Any) -> int:
     try:
         value = parse_length(str(word))
     except ValueError:
-        raise UsageError(f"length {word!r} is not a number of tokens; write 32768 or 32k") from None
-    if value < 1:
-        raise UsageError(f"length {word!r} must be at least 1 token")
+        raise UsageError(f"length {str(word)[:40]!r} is not a number of tokens; write 32768 or 32k") from None
+    if not 1 <= value <= LONGEST:
+        raise UsageError(f"length {str(word)[:40]!r} must be at least 1 token, and at most {LONGEST}")
     return value

@@ -4,11 +4,12 @@ worked out again from the sample rows. Pure: nothing is read, written or measure
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from ropebench.geometry import LONGEST
 from ropebench.loading import QUANTIZATIONS
 from ropebench.outcome import metrics_of
 from ropebench.record import STATUSES, Json, digest
@@ -30,6 +31,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
 OPTIONAL = {("task", "gated"), ("model", "sliding_window"), ("model", "remote_code"), ("model", "source"),
             ("model", "compiled"), ("model", "device_map"), ("cost", "sizes"), ("cost", "estimate"), ("cost", "runs"),
             ("cost", "partial"), ("condition", "first_id"), ("provenance", "hardware")}  # fmt: skip
+ROWLESS = "sample rows are missing"
+# What comes of a value that is of another kind than it should be, deep inside a record.
+MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+_DERIVED_BEFORE = {"perplexity": ("exp", "nll"), "word_perplexity": ("exp", "nats_per_word")}
 SAMPLE = ("schema", "kind", "cell_id", "run_id", "series", "index", "prompt_sha256", "tokens", "skip", "scores",
           "output", "targets", "meta", "nll_bins", "cost")  # fmt: skip
 
@@ -46,28 +51,34 @@ class Problem:
         return f"{self.where}: {self.text}"
 
 
-def problems(records: Sequence[Json], samples: Iterable[Json]) -> list[Problem]:
-    """Everything that speaks against a set of records (upgraded to today's schema) with their sample rows."""
+def problems(
+    records: Sequence[Json], samples: Iterable[Json], naming: Callable[[Json], str] | None = None
+) -> list[Problem]:
+    """Everything that speaks against a set of records (upgraded to today's schema) with their sample rows. `naming`
+    gives a record its name in `where`, by default `named`."""
     found: list[Problem] = []
     if not records:
         return [Problem("file", "no records in it")]
     rows: dict[tuple[Any, Any], dict[int, Json]] = {}
     for row in samples:
-        rows.setdefault((row.get("cell_id"), row.get("series")), {})[row["index"]] = row  # a later one counts
-    seen: set[Any] = set()
+        rows.setdefault((row.get("cell_id"), str(row.get("series"))), {})[row["index"]] = row  # a later one counts
+    seen: set[str] = set()
     for record in records:
-        where = named(record)
-        layout = list(_layout(record))
-        found += [Problem(where, text) for text in layout]
-        if layout:
-            continue
-        if record["record_id"] in seen:
-            found.append(Problem(where, f"record_id {record['record_id']} stands twice"))
-        seen.add(record["record_id"])
-        own = rows.get((record["cell_id"], record["series"]), {})
-        wanted = record["condition"]["n_requested"]
-        kept = [own[index] for index in sorted(own) if index < wanted]
-        found += [*_identity(record, where), *_numbers(record, kept, where), *_provenance(record, where)]
+        where = (naming or named)(record)
+        try:
+            layout = list(faults_of_layout(record))
+            found += [Problem(where, text) for text in layout]
+            if layout:
+                continue
+            if record["record_id"] in seen:
+                found.append(Problem(where, f"record_id {record['record_id']} stands twice"))
+            seen.add(record["record_id"])
+            own = rows.get((record["cell_id"], str(record["series"])), {})
+            wanted = record["condition"]["n_requested"]
+            kept = [own[index] for index in sorted(own) if index < wanted]
+            found += [*_identity(record, where), *_numbers(record, kept, where), *_provenance(record, where)]
+        except MALFORMED as error:
+            found.append(Problem(where, f"not as results/README.md describes ({type(error).__name__}: {error})"))
     cells = {record.get("cell_id") for record in records}
     strays = sorted({str(cell) for cell, _ in rows if cell not in cells})
     if strays:
@@ -85,7 +96,8 @@ def named(record: Mapping[str, Any]) -> str:
     return f"{' '.join(str(word) for word in words)} (cell {str(record.get('cell_id'))[:8]})"
 
 
-def _layout(record: Mapping[str, Any]) -> Iterable[str]:
+def faults_of_layout(record: Mapping[str, Any]) -> Iterable[str]:
+    """What a record lacks, or has of another kind, that every reader relies on."""
     if record.get("kind") != "run":
         yield f"kind is {record.get('kind')!r}; only records of kind 'run' can be shown with others"
         return
@@ -101,17 +113,34 @@ def _layout(record: Mapping[str, Any]) -> Iterable[str]:
         return
     condition, task = record["condition"], record["task"]
     counts = ("length", "n_requested", "n_scored", "n_skipped")
-    odd = [f"condition.{key}" for key in counts if type(condition[key]) is not int or condition[key] < 0]
-    odd += ["model.trained_length"] if type(record["model"]["trained_length"]) is not int else []
+    odd = [f"condition.{key}" for key in counts if not _is_count(condition[key], 0)]
+    odd += [] if _is_count(record["model"]["trained_length"], 1) else ["model.trained_length"]
+    sliding = record["model"].get("sliding_window")
+    odd += [] if sliding is None or _is_count(sliding, 1) else ["model.sliding_window"]
     odd += ["outcome.status"] if record["outcome"]["status"] not in STATUSES else []
-    odd += ["method.label"] if not isinstance(record["method"]["label"], str) else []
+    texts = (("model", "id"), ("method", "name"), ("method", "label"), ("task", "name"), ("task", "label"))
+    odd += [f"{group}.{key}" for group, key in texts if not isinstance(record[group][key], str)]
+    odd += [key for key in ("record_id", "cell_id", "run_id", "created") if not isinstance(record[key], str)]
     whole = isinstance(task["metrics"], list) and task["metrics"] and all(
         isinstance(one, dict) and {"name", "direction"} <= one.keys() for one in task["metrics"]
     )  # fmt: skip
     odd += [] if whole else ["task.metrics"]
-    odd += ["outcome.metrics"] if not isinstance(record["outcome"]["metrics"], dict) else []
+    metrics = record["outcome"]["metrics"]
+    fine = isinstance(metrics, dict) and all(map(_is_summary, metrics.values()))
+    odd += [] if fine else ["outcome.metrics"]
     if odd:
         yield f"{', '.join(odd)}: not what results/README.md describes"
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value <= LONGEST
+
+
+def _is_summary(value: Any) -> bool:
+    """Whether a metric is {value, stderr, n}, the first two numbers or null."""
+    if not isinstance(value, dict) or type(value.get("n")) is not int:
+        return False
+    return all(value.get(key) is None or type(value[key]) in (int, float) for key in ("value", "stderr"))
 
 
 def identity_of(record: Mapping[str, Any]) -> Json | None:
@@ -162,8 +191,7 @@ def _numbers(record: Json, rows: Sequence[Json], where: str) -> Iterable[Problem
         return
     scored = [row for row in rows if row["skip"] is None]
     if not rows and condition["n_scored"]:
-        yield Problem(where, f"its {condition['n_scored']} sample rows are missing: they belong beside it, in "
-                             "FILE.samples.jsonl")  # fmt: skip
+        yield Problem(where, f"its {condition['n_scored']} {ROWLESS}: they belong beside it, in FILE.samples.jsonl")
         return
     have = (len(scored), len(rows) - len(scored))
     if have != (condition["n_scored"], condition["n_skipped"]):
@@ -188,8 +216,8 @@ def _numbers(record: Json, rows: Sequence[Json], where: str) -> Iterable[Problem
 
 
 def _derived(metric: Json) -> tuple[str, str] | None:
-    """How a metric comes of another; records made before the key was there have it for perplexity alone."""
-    found = metric.get("derived", ("exp", "nll") if metric["name"] == "perplexity" else None)
+    """How a metric comes of another; of records made before the key was there it is known by name."""
+    found = metric.get("derived", _DERIVED_BEFORE.get(metric["name"]))
     return (found[0], found[1]) if found else None
 
 

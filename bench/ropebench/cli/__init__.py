@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import comparing, lens, measuring, reading, reproducing, sharing
-from ropebench.errors import UsageError
+from ropebench.cli import comparing, lens, measuring, reading, reproducing, sharing, verifying
+from ropebench.cli.output import Plain, unreadable
+from ropebench.errors import UsageError, in_short, plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,10 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.command:
         top.print_help()
         return 2
+    theirs = options.command == "lm-eval"  # lm-eval's own output has colours
     try:
-        return int(options.go(options, words))
+        with nullcontext() if theirs else redirect_stdout(Plain(sys.stdout)):
+            return int(options.go(options, words))
     except UsageError as error:
-        sys.stderr.write(f"ropebench: error: {error}\n")
+        sys.stderr.write(f"ropebench: error: {in_short(str(error))}\n")
         return 2
     except KeyboardInterrupt:
         how = "what is measured already counts as before" if "--rerun" in words else "run the same command to go on"
@@ -33,8 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away
         sys.stderr.close()
         return 0
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        # A record that is not as it should be is somebody's file; anything else is a defect of ours.
+        wrong = unreadable(options.results) if options.command in _READERS else None
+        if wrong is None:
+            raise
+        sys.stderr.write(f"ropebench: error: {plain(wrong)}; see ropebench verify {plain(options.results)}\n")
+        return 2
 
 
+_READERS = ("report", "leaderboard", "compare", "show")  # of records that anybody may have written
 COMMANDS = {
     "run": measuring.run,
     "plan": measuring.plan,
@@ -46,6 +58,7 @@ COMMANDS = {
     "import": sharing.bring_in,
     "compare": comparing.compare,
     "show": reading.show,
+    "verify": verifying.verify,
     "lm-eval": measuring.lm_eval,
     "lens": lens.lens,
     "cache": reading.cache,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from ropebench.amounts import duration, size
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, plain
 
 
 class Live:
@@ -36,7 +36,7 @@ class Live:
     def say(self, text: str) -> None:
         """A sentence for a person."""
         if self._talks:
-            sys.stderr.write(("\r\033[K" if self._line else "") + text + "\n")
+            sys.stderr.write(("\r\033[K" if self._line else "") + plain(text) + "\n")
 
     def event(self, name: str, **more: Any) -> None:
         """A line for a machine."""
@@ -50,7 +50,7 @@ class Live:
     def __call__(self, at: Any) -> None:
         """A `Progress` of the run."""
         if self._line:
-            sys.stderr.write("\r\033[K" + line(at)[:200])
+            sys.stderr.write("\r\033[K" + plain(line(at))[:200])
             sys.stderr.flush()
         if self._log is None:
             return
@@ -80,10 +80,14 @@ class Live:
 
 
 def line(at: Any) -> str:
-    """Cell, sample, tokens per second, time left of the run."""
+    """Cell, sample, tokens per second, time left of the run. With several workers: how many cells are done by how many,
+    the newest cell, and all their tokens per second."""
     cell = at.cell
+    where = f"cell {at.number}/{at.cells}"
+    if at.workers is not None:
+        where = f"{at.done}/{at.cells} cells done  {at.workers} worker{'s' * (at.workers != 1)}"
     parts = [
-        f"cell {at.number}/{at.cells}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
+        f"{where}  {cell.method_label}  {cell.task_label}  {cell.length} tokens",
         f"sample {min(at.sample + 1, at.samples)}/{at.samples}",
         f"{at.tokens_per_second:,.0f} tokens/s" if at.tokens_per_second else "",
         f"{duration(at.seconds_left)} left" if at.seconds_left is not None else "",

@@ -6,23 +6,29 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ropebench.amounts import duration, flop, size
 from ropebench.arguments import sweep_of
-from ropebench.cli.output import folder_named, quietly, stored_in
+from ropebench.cli.output import folder_named, quietly, say, stored_in
 from ropebench.cli.stopping import stopping
 from ropebench.errors import UsageError
 
 
 def run(options: argparse.Namespace, words: list[str]) -> int:
+    from ropebench.cli import spreading
     from ropebench.cli.live import Live, against
     from ropebench.plan import make_plan
     from ropebench.run import Stored
     from ropebench.store import Writer
 
     quietly()
+    cluster = spreading.cluster_of(options)
     plan = make_plan(sweep_of(options))
+    crew = spreading.crew_of(cluster, plan.sweep) if cluster else None
+    if crew is not None:
+        plan = spreading.planned(crew, plan)
     writer = Writer(options.results)
     stored = Stored.set_aside(options.results) if options.rerun else Stored.read(options.results)
     pending = [cell for cell in plan.cells if not stored.done(cell)]
@@ -36,9 +42,12 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
     ended, theirs = "interrupted or failed", list[Any]()
     try:
         if pending:
-            theirs = _measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
+            measured = partial(spreading.measured, crew) if crew is not None else _measured
+            theirs = measured(plan, pending, stored, writer, live, ["ropebench", *words], records)
         ended = "finished"
     finally:
+        if crew is not None:
+            crew.close()
         failed = [record for record in records + theirs if record["outcome"]["status"] != "ok"]
         live.event("run_end", run_id=writer.run_id, how=ended, cells_run=len(records), cells_failed=len(failed))
         live.close()
@@ -46,7 +55,7 @@ def run(options: argparse.Namespace, words: list[str]) -> int:
         error = record["outcome"]["error"]
         where = f"{record['method']['label']} {record['task']['label']} at {record['condition']['length']}"
         what = f"{record['outcome']['status']} ({error['type']}: {error['message'][:300]})"
-        sys.stderr.write(f"failed: {where}: {what}\n")
+        say(f"failed: {where}: {what}\n")
     if options.json:
         print(json.dumps(records + theirs, ensure_ascii=False))
     else:
@@ -69,6 +78,8 @@ def _measured(
 
     first = pending[0]
     tokenizer = load_tokenizer(first.card, first.trust_remote_code)
+    if first.served:
+        return _served(plan, pending, stored, writer, live, argv, records, tokenizer)
     preflight(pending, tokenizer)
     try:
         feeds = feed_of(pending, stored, tokenizer)
@@ -93,6 +104,39 @@ def _measured(
     with stopping() as stop:
         every = run_cells(
             pending, loaded, stored, writer, argv, watch, None, plan.sweep.batch_size, expected, live.say, stop.check
+        )
+    return [record for record in every if record["run_id"] != writer.run_id]
+
+
+def _served(
+    plan: Any,
+    pending: list[Any],
+    stored: Any,
+    writer: Any,
+    live: Any,
+    argv: list[str],
+    records: list[Any],
+    tokenizer: Any,
+) -> list[Any]:
+    """As `_measured`, of a model that a server has."""
+    from ropebench.run import preflight, run_cells
+    from ropebench.served import connect, refuse_likelihood
+
+    preflight(pending, tokenizer)
+    refuse_likelihood(pending, tokenizer)
+    loaded, runner = connect(plan.sweep, pending[0], tokenizer)
+    label, name = pending[0].method_label, pending[0].card.id
+    live.say(f"{name}: {len(pending)} cells, recorded as {label}, which is your word: what a server runs is not seen")
+    live.event("run_begin", run_id=writer.run_id, model=name, device="served", cells=len(pending))
+
+    def watch(at: Any) -> None:
+        if at.record is not None:
+            records.append(at.record)
+        live(at)
+
+    with stopping() as stop:
+        every = run_cells(
+            pending, loaded, stored, writer, argv, watch, runner, plan.sweep.batch_size, None, live.say, stop.check
         )
     return [record for record in every if record["run_id"] != writer.run_id]
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ropebench.errors import UsageError
+from ropebench.errors import UsageError, plain
 
 
 def stored_in(results: str, keep: Any = lambda _: True) -> tuple[list[Any], Any]:
@@ -39,5 +39,30 @@ def quietly() -> None:
 
 def say(text: str) -> None:
     """Tell a person at the terminal; what a program reads goes to stdout."""
-    sys.stderr.write(text)
+    sys.stderr.write(plain(text))
     sys.stderr.flush()
+
+
+class Plain:
+    """A stream on which nothing that a record, a file name or an answer holds is a command to the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return int(self._stream.write(plain(text)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def unreadable(results: str) -> str | None:
+    """What in a results folder is not as it should be: the first such line; None where all are."""
+    from ropebench.store import everything
+    from ropebench.verify import verdict
+
+    try:
+        found = verdict(everything(results)).fatal
+    except UsageError:
+        return None
+    return str(found[0]) if found else None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ropebench.cli.output import folder_named, quietly, stored_in
+from ropebench.cli.output import folder_named, quietly, say, stored_in
 from ropebench.cli.sharing import add, export
 from ropebench.errors import UsageError, unknown
 
@@ -16,6 +16,7 @@ from ropebench.errors import UsageError, unknown
 def report(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import cells, figures, tables
     from ropebench.report.dissociation import with_dissociation
+    from ropebench.report.effective import Enough
     from ropebench.report.paired import by_cell
     from ropebench.report.pooling import pooled
     from ropebench.report.repeats import disagreements
@@ -26,6 +27,7 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
         raise UsageError(f"--table {options.table}: goes with --format latex, markdown, csv, json or parquet")
     if options.json and options.format:
         raise UsageError("--json and --format contradict each other: give one")
+    enough = Enough(options.effective_share, options.effective_threshold)
     records, samples = stored_in(options.results)
     models = {record["model"]["id"] for record in records}
     if options.model is not None:
@@ -46,7 +48,8 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     known = by_cell(records)
     rows = with_dissociation(cells.cell_rows(records, samples, metric=options.metric), samples, known)
     blocks = cells.blocks(rows)
-    shown = [table for block in blocks for table in tables_of(block, samples, known)] + family_tables(blocks)
+    shown = [table for block in blocks for table in tables_of(block, samples, known, enough)]
+    shown += family_tables(blocks, samples, enough)
     shown += composite_tables(blocks, samples)
     shown += against.beside_tables(beside) if beside else []
     if options.format:
@@ -56,11 +59,11 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
     else:
         print("\n".join(tables.as_text(table) for table in shown), end="")
     for line in disagreements(read(options.results))[0]:
-        sys.stderr.write(f"{line}\n")
+        say(f"{line}\n")
     if options.out:
         folder = folder_named(options.out)
         planned = figures.plan(blocks, samples, known)
-        drawn = [path for one in planned for path in figures.draw(one, samples, folder)]
+        drawn = [path for one in planned for path in figures.draw(one, samples, folder, enough)]
         pictures = [f"![{one.title}]({one.stem}.png)\n" for one in planned]
         (folder / "report.md").write_text(
             "\n".join(["# Report\n", *map(tables.as_markdown, shown), *pictures]), encoding="utf-8"
@@ -72,8 +75,10 @@ def report(options: argparse.Namespace, words: list[str]) -> int:
 
 def leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     from ropebench.report import leaderboard
+    from ropebench.report.effective import Enough
     from ropebench.store import read
 
+    enough = Enough(options.effective_share, options.effective_threshold)
     if options.add:
         refused = add(options)
         if refused or options.check:
@@ -81,11 +86,11 @@ def leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     records, samples = stored_in(options.results)
     every = read(options.results)
     if options.check:
-        stale = leaderboard.check(records, samples, Path(options.out), every)
+        stale = leaderboard.check(records, samples, Path(options.out), every, enough)
         if stale:
             sys.stderr.write(f"not up to date: {', '.join(stale)}; run ropebench leaderboard\n")
         return 1 if stale else 0
-    written = leaderboard.build(records, samples, folder_named(options.out), every)
+    written = leaderboard.build(records, samples, folder_named(options.out), every, enough)
     print(f"wrote {Path(options.out) / 'README.md'} and {len(written) - 1} files beside it")
     return 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ropebench.errors import UsageError
-from ropebench.record import SCHEMA, Json, digest, summary
+from ropebench.record import SCHEMA, Json, digest, summary, without_secrets
 
 SHARES = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")  # 0 or 1 per sample
 _LOADING = ("pretrained", "revision", "dtype", "device", "trust_remote_code", "parallelize", "batch_size", "max_length",
@@ -51,10 +52,21 @@ def read(path: Path, *, model: str | None = None, trained_length: int | None = N
 
     Raises UsageError for a file that is not lm-eval's, and for what neither it nor the caller says.
     """
-    raw = path.read_bytes()
+    try:
+        return _read(path, path.read_bytes(), model, trained_length, length, revision)
+    except OSError as error:
+        raise UsageError(f"{path.name}: cannot be read: {error.strerror}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # deep inside the file
+        raise UsageError(f"{path.name}: not as lm-eval writes it ({type(error).__name__}: {error})") from None
+
+
+def _read(
+    path: Path, raw: bytes, model: str | None, trained_length: int | None, length: int | None, revision: str | None
+) -> Imported:
+    """A file's content as records."""
     try:
         whole = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path.name}: not JSON ({error})") from None
     if not isinstance(whole, dict) or not all(isinstance(whole.get(k), dict) for k in ("results", "config", "configs")):
         raise UsageError(f"{path.name}: not a results file of lm-eval (no results, config and configs in it)")
@@ -105,12 +117,14 @@ def _last_part(word: str) -> str:
 
 def _rows(path: Path, task: str) -> list[Json] | None:
     """The task's sample rows beside a results file (of the same time), or None where they were not logged."""
+    if not re.fullmatch(r"[^/\\\x00]+", task):  # no other folder's file
+        return None
     file = path.with_name(f"samples_{task}_{path.stem.removeprefix('results_')}.jsonl")
-    if not file.is_file():
+    if not os.path.isfile(file):
         return None
     try:
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file.name}: not JSON lines ({error})") from None
     if not all(isinstance(row, dict) and "doc_id" in row for row in rows):
         raise UsageError(f"{file.name}: not sample rows of lm-eval (no doc_id)")
@@ -145,15 +159,18 @@ def _scores(
     for key in sorted(keys):
         name, _, chosen = key.partition(",")
         label = ("score" if at is not None else name) + (f",{chosen}" if len(filters) > 1 else "")
+        if not _is_number(results[key]) or (name in SHARES and not 0 <= results[key] <= 1):
+            left.append(f"{task}: {key} is no number of its kind; left out")
+            continue
         if rows is None:
             stderr = results.get(f"{name}_stderr,{chosen}")
-            known = {"value": results[key], "stderr": stderr if isinstance(stderr, int | float) else None, "n": n}
+            known = {"value": results[key], "stderr": stderr if _is_number(stderr) else None, "n": n}
             found[label] = (known, {})
             continue
         values = {
             row["doc_id"]: float(row[name])
             for row in rows
-            if row.get("filter", "none") == chosen and isinstance(row.get(name), int | float) and not
+            if row.get("filter", "none") == chosen and _is_number(row.get(name)) and not
             (at is not None and row[name] < 0)
         }  # fmt: skip
         mean = summary([values[index] for index in sorted(values)])
@@ -162,6 +179,10 @@ def _scores(
             continue
         found[label] = (mean, values)
     return found, left
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _add(
@@ -243,7 +264,7 @@ def _method(arguments: Mapping[str, Any], kind: str) -> Json:
     """What lm-eval loaded: the checkpoint as shipped, unless `--model ropebench` was told a method."""
     ours = kind == "ropebench" and arguments.get("method")
     factor = arguments.get("factor") if ours else None
-    more = {k: v for k, v in sorted(arguments.items()) if k not in _LOADING}
+    more = {k: _harmless(k, v) for k, v in sorted(arguments.items()) if k not in _LOADING}
     name = str(arguments["method"]).split(":")[0] if ours else "native"
     label = (str(arguments["method"]) if ours else name) + (f"×{float(factor):g}" if factor else "")
     label += "".join(f":{key}={_last_part(str(value))}" for key, value in more.items())
@@ -252,6 +273,13 @@ def _method(arguments: Mapping[str, Any], kind: str) -> Json:
         "factor": float(factor) if factor else None, "factor_rule": "factor" if factor else "none",
         "label": f"{label} (imported)", "length_dependent": False, "inv_freq": None, "attention_factor": None,
     }  # fmt: skip
+
+
+def _harmless(key: str, value: Any) -> Any:
+    """An argument without what only its owner should know."""
+    if re.search("token|secret|passw|key|credential", key, re.IGNORECASE) and isinstance(value, str):
+        return "…"
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _metric(name: str, higher: Mapping[str, Any]) -> Json:

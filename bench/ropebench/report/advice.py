@@ -28,7 +28,18 @@ def in_short(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Re
         where = f"{found.length} ({block.multiple(found.length)})"
         rows.append((f"{name}: {block.measure}", where, *_advice(block, found), _how_sure(block, found)))
     columns = ("task", "tokens (× trained window)", "take", "rather than", "how sure")
-    return Table("In short", columns, tuple(rows)) if rows else None
+    return Table("In short", columns, tuple(rows), None, (_scope(rows, blocks[0]),)) if rows else None
+
+
+def _scope(rows: Sequence[tuple[str, ...]], block: Block) -> str:
+    """How many of the lines bear on the question that is asked here, and how many of those decide it."""
+    beyond = [row for row in rows if row[1] and int(row[1].partition(" ")[0]) > block.trained_length]
+    decided = sum(bool(row[3]) for row in beyond)
+    return (
+        f"{len(beyond)} of {len(rows)} task{'s' if len(rows) > 1 else ''} looked beyond the trained window of "
+        f"{block.trained_length} tokens, and {decided} of these "
+        f"{'tells' if decided == 1 else 'tell'} methods apart there"
+    )
 
 
 def _advice(block: Block, found: Ranking) -> tuple[str, str]:
@@ -66,9 +77,10 @@ def whole_families(blocks: Sequence[Block]) -> list[Family]:
 
 
 def outside(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks that no such family stands for."""
+    """The blocks that no such family stands for; those that look beyond the trained window come first."""
     inside = [block for family in whole_families(blocks) for block in family.blocks]
-    return [block for block in blocks if not any(block is one for one in inside)]
+    alone = [block for block in blocks if not any(block is one for one in inside)]
+    return sorted(alone, key=lambda block: block.lengths[-1] <= block.trained_length)
 
 
 def _longest(family: Family) -> int | None:

@@ -143,10 +143,9 @@ def composite_table(blocks: Sequence[Block], samples: Samples) -> Table | None:
     notes = (
         f"mean over {len(found.tasks)} tasks of (score − chance) ÷ (1 − chance), each first averaged over its lengths, "
         f"on the samples that all methods have: {', '.join(found.tasks)}",
-        f"brackets: 95 % t intervals over clusters within tasks (with two made-up ones in each); "
-        f"rank: 1 + the methods shown to be better (paired, 5 % "
-        f"level after Holm's correction over {found.pairs} pairs), = shared, ? not tested: n too small; * told from "
-        "the best",
+        "brackets: 95 % t intervals over clusters within tasks (with two made-up ones in each); rank: 1 + the methods "
+        f"shown to be better (paired, 5 % level after Holm's correction over {found.pairs} "
+        f"pair{'' if found.pairs == 1 else 's'}), = shared, ? not tested: n too small; * told from the best",
         *((f"left out, uninformative or too few samples: {', '.join(found.out)}",) if found.out else ()),
         *(("a method without all cells has no composite",) if found.lacking else ()),
     )

@@ -58,7 +58,8 @@ def plan(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record
             if deep:
                 found.append(_planned("depth", block, metric, f"{shown} by depth and context length"))
             continue
-        found.append(_planned("value", block, metric, f"{shown} by context length"))
+        where = "by context length" if len(block.lengths) > 1 else f"at length {longest}"
+        found.append(_planned("value", block, metric, f"{shown} {where}"))
         differences = baseline_differences(block, samples, metric)
         if not block.percent and differences:
             found.append(_planned("difference", block, metric, f"{metric}, paired difference to {block.baseline}"))
@@ -126,8 +127,8 @@ def _stem(*parts: str) -> str:
     return "_".join(re.sub(r"[^a-z0-9.=]+", "-", part.lower()).strip("-.") for part in parts)[:120]
 
 
-def draw(planned: Planned, samples: Samples, folder: Path) -> list[Path]:
-    """Write stem.png and stem.svg into a folder; returns both paths."""
+def draw(planned: Planned, samples: Samples, folder: Path, enough: Any = None) -> list[Path]:
+    """Write stem.png and stem.svg into a folder; returns both paths. `enough`: an `effective.Enough`."""
     from ropebench.report import heatmap, plots
 
     stem, block = folder / planned.stem, planned.block
@@ -148,6 +149,9 @@ def draw(planned: Planned, samples: Samples, folder: Path) -> list[Path]:
     differences = baseline_differences(block, samples, planned.metric)
     if planned.kind == "difference":
         return plots.difference_by_length(block, differences, planned.metric, stem)
+    from ropebench.report.effective import ENOUGH
     from ropebench.report.reach import reach_plot, reaches
 
-    return reach_plot(block, reaches(block, differences), planned.metric, stem)
+    enough = enough or ENOUGH
+    found = reaches(block, differences, samples, planned.metric, enough)
+    return reach_plot(block, found, planned.metric, stem, enough)

@@ -136,10 +136,12 @@ def _distinct(columns: Sequence[str]) -> list[str]:
     return names
 
 
-# What pdflatex has no letter for, in mathematics; the rest of our tables is in its usual encodings.
+# What pdflatex has no letter for, or another one (its first fonts print < as ¡), in mathematics; the rest of our tables
+# is in its usual encodings.
 _SIGNS = {
-    "×": r"$\times$", "−": "$-$", "≠": r"$\neq$", "≤": r"$\leq$", "≥": r"$\geq$", "λ": r"$\lambda$", "…": r"\ldots{}",
-    "→": r"$\to$", "½": r"$\frac{1}{2}$", "÷": r"$\div$", "±": r"$\pm$", "√": r"$\surd$", "│": "|", "\u202f": r"\,",
+    "×": r"$\times$", "−": "$-$", "≠": r"$\neq$", "≤": r"$\leq$", "≥": r"$\geq$", "<": "$<$", ">": "$>$",
+    "λ": r"$\lambda$", "…": r"\ldots{}", "→": r"$\to$", "½": r"$\frac{1}{2}$", "÷": r"$\div$", "±": r"$\pm$",
+    "√": r"$\surd$", "│": "|", "|": "$|$", "\u202f": r"\,",
 }  # fmt: skip
 _BACK = {r"\textasciitilde ": r"\textasciitilde{}", r"\textasciicircum ": r"\textasciicircum{}"}
 

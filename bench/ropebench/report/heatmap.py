@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ropebench.report.cells import Block, Samples
 from ropebench.report.evidence import scored
-from ropebench.report.plots import figure, save, tokens
+from ropebench.report.plots import figure, save, tokens, wrapped
 
 _MOST_ROWS = 11
 
@@ -139,9 +139,13 @@ def _multiples(block: Block, maps: Mapping[str, Fields], edges: Sequence[float],
     across = min(4, len(labels))
     down = math.ceil(len(labels) / across)
     width, height = max(2.0, 0.42 * len(lengths) + 0.3), max(1.5, 0.24 * rows + 0.75)
-    with figure(across * width + 1.2, down * height + 0.6, across, down, squeeze=False, sharex=True, sharey=True) as (
-        drawn, grid,
-    ):  # fmt: skip
+    window = tokens(block.trained_length)
+    marked = f"orange line: trained window {window}" if 0 < inside < len(lengths) else f"trained window {window}"
+    counts = "one sample per field, (n) where there are more"
+    wide = max(across * width + 1.2, 4.4)
+    said = wrapped(f"{block.title}{look.more}\n{counts} · hatched: not measured · {marked}", wide)
+    high = down * height + 0.3 + 0.15 * len(said.splitlines())
+    with figure(wide, high, across, down, squeeze=False, sharex=True, sharey=True) as (drawn, grid):
         mesh = None
         for place, axes in enumerate(grid.flat):
             axes.grid(False)
@@ -157,10 +161,6 @@ def _multiples(block: Block, maps: Mapping[str, Fields], edges: Sequence[float],
             axes.tick_params(length=0, labelbottom=place + across >= len(labels))
         drawn.supxlabel("context length (tokens)", fontsize=8.5)
         drawn.supylabel("needle depth (%)", fontsize=8.5)
-        window = tokens(block.trained_length)
-        marked = f"orange line: trained window {window}" if 0 < inside < len(lengths) else f"trained window {window}"
-        counts = "one sample per field, (n) where there are more"
-        said = f"{block.title}{look.more}\n{counts} · hatched: not measured · {marked}"
         drawn.suptitle(said, x=0.01, ha="left", fontsize=9)
         if mesh is not None:
             drawn.colorbar(mesh, ax=grid, label=look.name, shrink=0.8)

@@ -15,6 +15,7 @@ from ropebench.report import figures, provenance, site, summary
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Samples, blocks, cell_rows
 from ropebench.report.dissociation import with_dissociation
+from ropebench.report.effective import ENOUGH, Enough
 from ropebench.report.limits import limits
 from ropebench.report.paired import by_cell
 from ropebench.report.pooling import pooled
@@ -25,16 +26,18 @@ from ropebench.report.tables import as_csv, as_markdown, escape
 README, CSV, PAGE = "README.md", "leaderboard.csv", "index.html"
 
 
-def build(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[Path]:
+def build(
+    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = ENOUGH
+) -> list[Path]:
     """Write the leaderboard into a folder (made if needed); returns the files. `records`: one per cell; `every`: all
     that are stored, to see whether repeats agree.
 
     Raises UsageError when there are no records.
     """
     records = list(records)
-    texts, board = _pages(records, samples, every)
+    texts, board = _pages(records, samples, every, enough)
     out_dir.mkdir(parents=True, exist_ok=True)
-    drawn = [path for one in board.planned for path in figures.draw(one, board.samples, out_dir)]
+    drawn = [path for one in board.planned for path in figures.draw(one, board.samples, out_dir, enough)]
     texts[PAGE] = site.page(board, out_dir)
     written = []
     for name, text in texts.items():
@@ -43,9 +46,11 @@ def build(records: Iterable[Record], samples: Samples, out_dir: Path, every: Ite
     return written + drawn
 
 
-def check(records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = ()) -> list[str]:
+def check(
+    records: Iterable[Record], samples: Samples, out_dir: Path, every: Iterable[Record] = (), enough: Enough = ENOUGH
+) -> list[str]:
     """Names of files that are missing or differ from what `build` would write; empty when all is up to date."""
-    texts, board = _pages(list(records), samples, every)
+    texts, board = _pages(list(records), samples, every, enough)
     texts[PAGE] = site.page(board, out_dir)
     stale = [name for name, text in texts.items() if not _same(out_dir / name, text)]
     plots = [f"{one.stem}{suffix}" for one in board.planned for suffix in (".png", ".svg")]
@@ -56,7 +61,9 @@ def _same(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def _pages(records: list[Record], samples: Samples, every: Iterable[Record]) -> tuple[dict[str, str], site.Board]:
+def _pages(
+    records: list[Record], samples: Samples, every: Iterable[Record], enough: Enough = ENOUGH
+) -> tuple[dict[str, str], site.Board]:
     if not records:
         raise UsageError("no records to build a leaderboard from; run `ropebench run` first or name the results folder")
     measured, (records, samples) = records, pooled(records, samples)
@@ -68,15 +75,15 @@ def _pages(records: list[Record], samples: Samples, every: Iterable[Record]) -> 
         by_model.setdefault(block.first["model_id"], []).append(block)
     apart, alike = disagreements(every)
     said = [*apart, *limits(found, samples, cells), *alike]
-    board = site.Board(by_model, figures.plan(found, samples, cells), samples, cells, measured, said)
+    board = site.Board(by_model, figures.plan(found, samples, cells), samples, cells, measured, said, enough)
     parts = [_OPENING, "## Summary\n"]
     for model, members in by_model.items():
         parts.append(_summary(model, members, samples, cells))
     for model, members in by_model.items():
         parts.append(f"## Results: {escape(model)}\n")
-        parts += [as_markdown(one) for one in family_tables(members)]
+        parts += [as_markdown(one) for one in family_tables(members, samples, enough)]
         parts += map(_image, board.family_plots(members))
-        parts += [_results(block, samples, cells, board.plots_of(block)) for block in members]
+        parts += [_results(block, board) for block in members]
     parts.append("## What these numbers do and do not show\n")
     parts.append("".join(f"- {escape(line)}\n" for line in said))
     parts.append(_provenance(measured))
@@ -110,9 +117,10 @@ def _summary(model: str, members: Sequence[Block], samples: Samples, cells: dict
     return "\n".join([text, *(as_markdown(one, "####") for one in tables)])
 
 
-def _results(block: Block, samples: Samples, cells: dict[str, Record], planned: Sequence[figures.Planned]) -> str:
-    parts = [as_markdown(one, "####" if place else "###") for place, one in enumerate(tables_of(block, samples, cells))]
-    return "\n".join([*parts, *map(_image, planned)])
+def _results(block: Block, board: site.Board) -> str:
+    tables = tables_of(block, board.samples, board.records, board.enough)
+    parts = [as_markdown(one, "####" if place else "###") for place, one in enumerate(tables)]
+    return "\n".join([*parts, *map(_image, board.plots_of(block))])
 
 
 def _image(planned: figures.Planned) -> str:

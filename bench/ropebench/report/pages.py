@@ -20,7 +20,7 @@ _COLUMNS = {
     "tasks": ("name", "summary", "metric", "minimum_length", "parameters"),
     "models": ("name", "source", "trained_length", "chat_template", "note"),
     "sweeps": ("name", "about"),
-    "published": ("model", "method", "task", "metric", "numbers", "training", "confidence", "source", "where"),
+    "published": ("model", "method", "task", "metric", "confidence", "source", "where", "training", "numbers"),
 }
 
 

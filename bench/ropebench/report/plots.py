@@ -7,6 +7,7 @@ the same bytes on the same matplotlib: no dates, a fixed salt.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _RC: Any = {
     "svg.hashsalt": "ropebench",
     "font.family": "DejaVu Sans",
     "font.size": 9,
+    "text.parse_math": False,  # a $ in a model's name is a $
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -69,8 +71,16 @@ def save(drawn: Figure, stem: Path) -> list[Path]:
     return [png, svg]
 
 
+def wrapped(text: str, inches: float) -> str:
+    """Lines of a title in 9 points, broken where they would leave a figure of this width."""
+    return "\n".join(textwrap.fill(line, max(20, round(14 * inches))) for line in text.splitlines())
+
+
 def value_by_length(block: Block, stem: Path) -> list[Path]:
-    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis."""
+    """The block's metric by context length. Scores on 0–100 %, open-ended metrics such as perplexity on a log axis.
+    Where only one length was measured, one line per method and the metric across."""
+    if len(block.lengths) == 1:
+        return _value_at(block, block.lengths[0], stem)
     looks = styles(block.labels, [block.name(label) for label in block.labels])
     apart = Apart(len(block.labels), 0.03)
     with figure(7.2, 4.2) as (drawn, axes):
@@ -95,8 +105,29 @@ def value_by_length(block: Block, stem: Path) -> list[Path]:
             log_axis(axes)
         better = block.first["direction"]
         axes.set_ylabel(f"{block.measure}{' (%)' if block.percent else ''}, {better} is better")
-        axes.set_title(heading(block), loc="left", fontsize=9, pad=14)
+        axes.set_title(wrapped(heading(block), 6.5), loc="left", fontsize=9, pad=14)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        return save(drawn, stem)
+
+
+def _value_at(block: Block, length: int, stem: Path) -> list[Path]:
+    looks = styles(block.labels, [block.name(label) for label in block.labels])
+    scale = 100 if block.percent else 1
+    with figure(6.4, 0.28 * len(block.labels) + 1.4) as (drawn, axes):
+        for place, label in enumerate(block.labels):
+            cell, look = block.cell(label, length), looks[label]
+            if cell is None or cell["value"] is None:
+                continue
+            axes.plot([scale * cell["value"]], [place], **(line(look) | {"linestyle": "none"}))
+            if cell["low"] is not None and cell["high"] is not None:
+                axes.hlines([place], scale * cell["low"], scale * cell["high"], color=look.colour, linewidth=1.2)
+        axes.set_yticks(range(len(block.labels)), block.labels)
+        axes.set_ylim(len(block.labels) - 0.5, -0.5)
+        if block.percent:
+            axes.set_xlim(-4, 104)
+        measured = f"{block.measure}{' (%)' if block.percent else ''}, {block.first['direction']} is better"
+        axes.set_xlabel(f"{measured}, at {length} tokens (trained window {tokens(block.trained_length)})")
+        axes.set_title(wrapped(heading(block), 5.2), loc="left", fontsize=9)
         return save(drawn, stem)
 
 
@@ -219,10 +250,8 @@ def difference_by_length(
         bars = "95 % intervals" if tested else "no intervals: n too small"
         side = "below" if block.first["direction"] == "lower" else "above"
         axes.set_ylabel(f"{metric} − {metric} of {block.baseline} ({unit(block, metric)})\n{side} 0 is better")
-        axes.set_title(
-            f"{block.title}\npaired difference to {block.baseline} on the same documents, {bars}",
-            loc="left", fontsize=9, pad=14,
-        )  # fmt: skip
+        said = f"{block.title}\npaired difference to {block.baseline} on the same documents, {bars}"
+        axes.set_title(wrapped(said, 6.5), loc="left", fontsize=9, pad=14)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         return save(drawn, stem)
 
@@ -270,7 +299,8 @@ def nll_by_position(block: Block, samples: Samples, length: int, stem: Path) -> 
         axes.set_xlabel("position in the document (tokens)")
         axes.set_ylabel("negative log-likelihood (nats per token)")
         n = max(row["n"] for row in block.rows if row["condition_length"] == length)
-        axes.set_title(f"{block.title}\nby position, length {length}, {n} documents", loc="left", fontsize=9, pad=14)
+        said = f"{block.title}\nby position, length {length}, {n} documents"
+        axes.set_title(wrapped(said, 6.5), loc="left", fontsize=9, pad=14)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         return save(drawn, stem)
 

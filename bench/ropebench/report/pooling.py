@@ -48,7 +48,7 @@ def pooled(records: Iterable[Record], samples: Mapping[str, Sequence[Any]]) -> t
 
 
 def _seed(record: Record) -> str:
-    return f"{record['condition']['seed']:>12}"
+    return f"{record['condition']['seed']!s:>12}"
 
 
 def _key(record: Record) -> str:

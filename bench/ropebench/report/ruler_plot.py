@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ropebench.report.plots import Apart, figure, length_axis, line, save
+from ropebench.report.plots import Apart, figure, length_axis, line, save, wrapped
 from ropebench.report.ruler_summary import FAMILY, Family
 from ropebench.report.style import Style, styles
 
@@ -50,10 +50,8 @@ def ruler_by_task(family: Family, stem: Path) -> list[Path]:
         drawn.supylabel("score (%)", fontsize=8.5)
         counts = sorted({row["n"] for block in family.blocks for row in block.rows if row["value"] is not None})
         n = "–".join(str(n) for n in sorted({counts[0], counts[-1]})) if counts else "0"
-        drawn.suptitle(
-            f"{first.first['model_id']} · {family.label} by task\nn = {n} per point, bars: 95 % intervals",
-            x=0.01, ha="left", fontsize=9,
-        )  # fmt: skip
+        said = f"{first.first['model_id']} · {family.label} by task\nn = {n} per point, bars: 95 % intervals"
+        drawn.suptitle(wrapped(said, across * 2.3), x=0.01, ha="left", fontsize=9)
         return save(drawn, stem)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ropebench.report.cells import CONDITION_KEYS, MODEL_KEYS, Block, Row
@@ -95,17 +95,17 @@ def _layout(row: Row) -> str:
     return "" if layout == "balanced" else str(layout)
 
 
-def family_table(family: Family) -> Table:
+def family_table(family: Family, reached: Mapping[str, str] | None = None, threshold: float = EFFECTIVE) -> Table:
     """Per method and length the mean of the 13 tasks in percent; over lengths the mean, the weighted means, and the
-    effective length."""
+    effective length: by the values themselves, or as `reached` has it by method, with its interval."""
     lengths, block = family.lengths, family.first
     columns = ("method", *(f"{length} ({block.multiple(length)})" for length in lengths), "mean", "weighted to long",
                "weighted to short", "effective length")  # fmt: skip
-    rows = tuple((label, *(_cell(family, label, length) for length in lengths), *_over_lengths(family, label))
-                 for label in family.labels)  # fmt: skip
+    over = {label: _over_lengths(family, label, reached, threshold) for label in family.labels}
+    rows = tuple((label, *(_cell(family, label, at) for at in lengths), *over[label]) for label in family.labels)
     beyond = [place for place, length in enumerate(lengths, 1) if length > block.trained_length]
     title = f"{block.first['model_id']} · {family.label} · mean of {NUMBER_OF_TASKS} tasks, % (higher is better)"
-    return Table(title, columns, rows, beyond[0] if beyond else None, tuple(_notes(family)))
+    return Table(title, columns, rows, beyond[0] if beyond else None, tuple(_notes(family, threshold, bool(reached))))
 
 
 def _percent(value: float) -> str:
@@ -121,7 +121,7 @@ def _cell(family: Family, label: str, length: int) -> str:
     return f"{_percent(score)} [{inside}]"
 
 
-def _over_lengths(family: Family, label: str) -> list[str]:
+def _over_lengths(family: Family, label: str, reached: Mapping[str, str] | None, threshold: float) -> list[str]:
     """Mean, weighted to long, weighted to short, effective length; a mean with a missing length is blank."""
     lengths = family.lengths
     known = {length: score for length in lengths if (score := family.score(label, length)) is not None}
@@ -132,7 +132,8 @@ def _over_lengths(family: Family, label: str) -> list[str]:
     if set(WEIGHTED) <= set(known):
         six = length_summary({length: known[length] for length in WEIGHTED})
         weighted = [_percent(six.increasing), _percent(six.decreasing)]
-    return [mean, *weighted, effective_length(known)]
+    far = (reached or {}).get(label) or effective_length(known, threshold)
+    return [mean, *weighted, far]
 
 
 def effective_length(scores: dict[int, float], threshold: float = EFFECTIVE) -> str:
@@ -144,11 +145,13 @@ def effective_length(scores: dict[int, float], threshold: float = EFFECTIVE) -> 
     return f"{found}" if max(scores) > found else f"≥ {found}"
 
 
-def _notes(family: Family) -> Sequence[str]:
+def _notes(family: Family, threshold: float, redrawn: bool) -> Sequence[str]:
+    whose = ", RULER's threshold" if threshold == EFFECTIVE else ""
+    ends = "; that of an effective length under bootstraps within each task, one of the measured lengths"
     lines = [
-        f"effective length: the longest one at or above {EFFECTIVE:g} %, RULER's threshold; ≥: no longer one was "
+        f"effective length: the longest one at or above {threshold:g} %{whose}; ≥: no longer one was "
         "measured in full; <: not even the shortest",
-        f"brackets: 95 % intervals of the mean, from those of the {NUMBER_OF_TASKS} tasks",
+        f"brackets: 95 % intervals of the mean, from those of the {NUMBER_OF_TASKS} tasks{ends if redrawn else ''}",
         "weighted means: weights 1 to 6 over RULER's six lengths, 4096 to 131072; blank unless all six are there",
     ]
     if any(0 < len(family.cells(label, length)) < NUMBER_OF_TASKS for label in family.labels

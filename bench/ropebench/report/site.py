@@ -21,6 +21,7 @@ from typing import Any
 from ropebench.report import figures, provenance, summary
 from ropebench.report.advice import in_short, outside
 from ropebench.report.cells import Block, Record, Row, Samples
+from ropebench.report.effective import ENOUGH, Enough
 from ropebench.report.sections import composite_tables, family_tables, tables_of
 from ropebench.report.tables import Table, cell_text, number
 
@@ -41,6 +42,7 @@ class Board:
     records: Mapping[str, Record]
     measured: Sequence[Record]
     said: Sequence[str]
+    enough: Enough = ENOUGH
 
     def plots_of(self, block: Block) -> list[figures.Planned]:
         """The plots of one block, those of its family and model left out."""
@@ -95,9 +97,8 @@ def _model(name: str, blocks: Sequence[Block], board: Board, folder: Path) -> di
         "short": short and _grid(short),
         "said": [summary.verdict(block, board.samples, board.records) for block in alone],
         "glance": glance and _grid(glance),
-        "families": [
-            {"table": _grid(one)} for one in [*family_tables(blocks), *composite_tables(blocks, board.samples)]
-        ],
+        "composite": [_grid(one) for one in composite_tables(blocks, board.samples)],
+        "families": [_grid(one) for one in family_tables(blocks, board.samples, board.enough)],
         "pictures": [_picture(one, folder) for one in board.family_plots(blocks)],
         "parts": [
             {
@@ -111,7 +112,7 @@ def _model(name: str, blocks: Sequence[Block], board: Board, folder: Path) -> di
 
 
 def _tables(block: Block, board: Board) -> list[Table]:
-    return tables_of(block, board.samples, board.records)
+    return tables_of(block, board.samples, board.records, board.enough)
 
 
 def _picture(one: figures.Planned, folder: Path) -> dict[str, str]:

@@ -43,7 +43,7 @@ STYLES: dict[str, Style] = {
     "yarn_paper": Style("#56B4E9", "--", "P"),
     "dynamic_yarn": Style("#0072B2", ":", "p"),
     "longrope": Style("#777777", "-", "h"),
-    "llama3": Style("#777777", "--", "H"),
+    "llama3": Style("#5D3A9B", "--", "D"),
     "mrrope_uni": Style("#009E73", "-.", ">"),
     "mrrope_pro": Style("#D55E00", "-", "*"),
     "mrrope_reg": Style("#882255", ":", "<"),

@@ -159,49 +159,44 @@ def cost_text(found: Difference, metric: str, block: Block) -> str:
     return text
 
 
-def _common(kinds: Sequence[str]) -> str:
-    """What stands in place of an interval, where it is the same in a whole column: it is said once, above it."""
-    return f" [{TOO_SMALL}]" if kinds and set(kinds) == {TOO_SMALL} else ""
-
-
 def glance(blocks: Sequence[Block], samples: Samples, records: Mapping[str, Record]) -> Table | None:
-    """One row per method over the blocks of one model: the value at the deciding length, its rank, and the tax."""
-    columns, filled = ["method"], []
-    for block in blocks:
-        metric = compared_metric(block, records)
-        found = deciding(block, samples, metric)
-        if found is None:
-            continue
-        differences = baseline_differences(block, samples, metric)
-        name = " · ".join((block.first["task_label"], *block.qualifiers))
-        sign = " %" if block.percent else ""
-        here = [row["interval"] for row in block.rows if row["condition_length"] == found.length]
-        few, taxed = _common(here), _common([one.kind for one in differences.values()])
-        columns += [f"{name}: {block.measure}{sign} at {found.length}{few}", "rank"]
-        columns.append(f"tax ({unit(block, metric)}){taxed}")
-        filled.append((block, found, differences, few, taxed))
-    if not filled:
+    """Two lines per task of one model: each method's value and rank at the deciding length, and its tax. Methods stand
+    side by side without intervals (each task's own tables have them), so that it grows downwards with the tasks."""
+    taken = [(block, metric, found) for block in blocks
+             if (found := deciding(block, samples, metric := compared_metric(block, records))) is not None]  # fmt: skip
+    if not taken:
         return None
-    order: dict[str, None] = {}
-    for block, *_ in filled:
-        order |= dict.fromkeys(block.labels)
+    order = list(dict.fromkeys(label for block, *_ in taken for label in block.labels))
     rows = []
-    for label in order:
-        line = [label]
-        for block, found, differences, few, taxed in filled:
-            cell = block.cell(label, found.length)
-            worst = tax(block, differences, label)
-            rank = _rank(found, label) if label in found.rank else ""
-            tax_text = marked(worst[1], block.percent) if worst else ""
-            line += [cell_text(cell, block.percent).removesuffix(few), rank, tax_text.removesuffix(taxed)]
-        rows.append(tuple(line))
+    for block, metric, found in taken:
+        name = " · ".join((block.first["task_label"], *block.qualifiers))
+        sign = ", %" if block.percent else ""
+        values = [_ranked(block, found, label) for label in order]
+        rows.append((f"{name}: {block.measure}{sign} at {found.length} ({block.multiple(found.length)})", *values))
+        differences = baseline_differences(block, samples, metric)
+        taxes = [tax(block, differences, label) for label in order]
+        if any(taxes):
+            texts = [_bare(marked(worst[1], block.percent)) if worst else "" for worst in taxes]
+            rows.append((f"– its tax ({unit(block, metric)})", *texts))
     notes = (
-        "rank: 1 + the number of methods shown to be better on the same samples (paired test, 5 % level after Holm's "
-        "correction over all pairs); = marks shared ranks; ? marks too few samples to tell any two methods apart",
+        "value · rank: 1 + the number of methods shown to be better on the same samples (paired test, 5 % level "
+        "after Holm's correction over all pairs); = marks shared ranks; ? marks too few samples to tell any two apart",
         "tax: the largest loss against the unmodified model at or below the trained window, on the same samples; * "
         "told from 0",
     )
-    return Table("At a glance", tuple(columns), tuple(rows), None, notes)
+    return Table("At a glance", ("task", *order), tuple(rows), None, notes)
+
+
+def _ranked(block: Block, found: Ranking, label: str) -> str:
+    cell = block.cell(label, found.length)
+    value = _bare(cell_text(cell, block.percent))
+    return f"{value} · {_rank(found, label)}" if value and label in found.rank else value
+
+
+def _bare(text: str) -> str:
+    """Without its interval, but with its mark."""
+    value, bracket, rest = text.partition(" [")
+    return value + ("*" if bracket and rest.endswith("*") else "")
 
 
 def _rank(found: Ranking, label: str) -> str:

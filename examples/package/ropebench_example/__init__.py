@@ -1,0 +1,1 @@
+"""A RoPE method and a task for ropebench."""
