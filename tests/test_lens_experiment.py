@@ -144,7 +144,7 @@ def test_dilated_blocks_are_the_training_data_dilated() -> None:
 
 def test_a_planted_slope_is_recovered_as_often_as_the_interval_says() -> None:
     """Sizes lie off the line by more than seeds differ, which an interval over models would not see."""
-    rng, inside, trials = np.random.default_rng(0), [0, 0, 0], 300
+    rng, inside, trials = np.random.default_rng(0), [0, 0, 0], 150
     for _ in range(trials):
         points = []
         for size in (4, 8, 16, 32, 64):
@@ -155,7 +155,7 @@ def test_a_planted_slope_is_recovered_as_often_as_the_interval_says() -> None:
         found = ((line.slope, -1.0), (line.constant, 3.02), (line.at_minus_one, 3.02))
         inside = [n + (interval.low <= value <= interval.high)
                   for n, (interval, value) in zip(inside, found, strict=True)]  # fmt: skip
-    assert all(0.91 <= n / trials <= 0.985 for n in inside), inside
+    assert all(0.9 <= n / trials <= 0.99 for n in inside), inside
 
 
 def test_a_line_needs_sizes_and_says_what_it_lacks() -> None:

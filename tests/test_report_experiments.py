@@ -168,7 +168,7 @@ def test_the_page_and_the_plots_are_made_from_records_alone(tmp_path: Path) -> N
     every = [
         *blocks("recall", lambda size: 3 / size), *blocks("copy", lambda size: 0.7, (4, 16, 64), 1),
         *problems(lambda size: 0.1 / size),
-        *past("blocks", ("dilated", "same"), DIFFERENT), *past("text", ("same",), DIFFERENT),
+        *past("blocks", ("dilated",), DIFFERENT),
     ]  # fmt: skip
     written = experiment_page.write(every, tmp_path)
     names = [f"experiment_{name}.{kind}" for name in ("block", "igsm", "pi") for kind in ("png", "svg")]
