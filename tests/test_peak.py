@@ -27,3 +27,12 @@ def test_the_expected_peak_is_within_15_percent(tmp_path: Path, task: str, lengt
     cost = answer("run", "-q")[0]["cost"]
     assert cost["estimate"]["peak_bytes"] == pytest.approx(cost["peak_bytes"], rel=0.15)
     assert planned == pytest.approx(cost["peak_bytes"], rel=0.15)
+
+
+@pytest.mark.slow
+def test_so_is_that_of_rows_side_by_side(tmp_path: Path) -> None:
+    words = "run --model tiny --method yarn --target 8k --tasks kv --lengths 8k --n 8 --batch-size 8 --json -q"
+    asked = [sys.executable, "-m", "ropebench.cli", *words.split(), "--device", "cpu", "--dtype", "float32"]
+    cost = json.loads(subprocess.run(asked, cwd=tmp_path, capture_output=True, check=True).stdout)[0]["cost"]
+    assert cost["sizes"]["batch"] == 8
+    assert cost["estimate"]["peak_bytes"] == pytest.approx(cost["peak_bytes"], rel=0.15)

@@ -150,7 +150,9 @@ def peak_bytes(shape: Shape, cell: Cell, work: Work, rows: int = 1) -> int:
 
     size = BYTES[cell.dtype]
     sizes = sizes_of(shape.vocabulary, shape.inner, size)
-    kept = _ROOM * rows * work.cached * key_value_bytes(shape, size)
+    kept = _ROOM * work.cached * key_value_bytes(shape, size)
+    if rows > 1:  # beside that: the rows as one cache, and one layer of it twice while it is made
+        kept += (1 + 1 / shape.layers) * rows * work.cached * key_value_bytes(shape, size)
     longest = max(work.plain, min(work.cached, sizes["piece"]))
     tokens = rows * longest if work.plain else longest  # prompts are prefilled one at a time
     # States: the residual, its norm, and what attention or MLP gives back. Attention: the queries as made, turned, and

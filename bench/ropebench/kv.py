@@ -14,6 +14,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from ropebench.memory import trim
+
 _ROOM = 8  # a cache that is full grows by this share of itself, so that it is copied seldom
 _LEAST = 64  # and by so many tokens at least
 
@@ -123,5 +125,8 @@ def side_by_side(config: Any, rows: list[Row], room: int) -> tuple[DynamicCache,
         layer.hold(*(buffer[..., :longest, :] for buffer in buffers))
         layer.buffers = tuple(buffers)
         for row in rows:
-            row[number] = (first[:, :, :0], first[:, :, :0])
+            row[number] = (first.new_empty(0), first.new_empty(0))
+        del first
+        if not buffers[0].is_cuda:
+            trim()  # else the rows' pieces and the cache made of them are in memory both
     return cache, starts

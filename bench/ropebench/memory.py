@@ -81,7 +81,12 @@ def release(device: str) -> None:
 
         torch.cuda.empty_cache()
     elif device.startswith("cpu"):
-        # glibc keeps freed memory for itself, and it would count as held in every later figure of this process.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        if trim is not None:
-            trim(0)
+        trim()
+
+
+def trim() -> None:
+    """Let the C library give freed memory back: glibc keeps pieces of less than 32 MB for later, and they would
+    count as held beside whatever is allocated next."""
+    trimming = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trimming is not None:
+        trimming(0)
