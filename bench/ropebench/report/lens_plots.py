@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from ropebench.report.lens import DEFAULT, domains
-from ropebench.report.plots import figure, line, mark_window, save, tokens
+from ropebench.report.plots import figure, line, log_axis, mark_window, save, tokens
 from ropebench.report.style import styles
 
 Record = Mapping[str, Any]
@@ -139,7 +139,7 @@ def dependence(record: Record, stem: Path) -> list[Path]:
                 left.axvline(one["width"]["value"] * one["bytes_per_token"], color=colour, linestyle="--", linewidth=1)
         for axes in (left, right):
             axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
+            log_axis(axes)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tokens(value)))
             axes.set_xlabel("distance (bytes)")
         left.set_ylabel("mutual information (nats), dashed: W")
