@@ -312,3 +312,24 @@ def test_what_a_plan_expects_is_what_a_run_records(alias: Path, capsys: pytest.C
     said = capsys.readouterr()
     assert [json.loads(line)["event"] for line in said.err.splitlines()][-1] == "run_end"  # and nothing but JSON
     assert f"cost: {expected:,} tokens (expected {expected:,})" in said.out
+
+
+MISSPELT = [
+    ("rnu", "invalid choice: 'rnu'", "did you mean 'run'?; see ropebench --help"),
+    ("list modls", "invalid choice: 'modls'", "did you mean 'models'?; see ropebench list --help"),
+    ("run --lenghts 2k", "unrecognized arguments: --lenghts 2k", "did you mean --lengths?; see ropebench run --help"),
+    ("show", "the following arguments are required: cell", "see ropebench show --help"),
+    ("run --model m --method yarn --n proofpil:3", "unknown task in --n proofpil:3: 'proofpil'", "'proofpile'"),
+]
+
+
+@pytest.mark.parametrize("words, given, meant", MISSPELT)
+def test_a_misspelt_word_is_one_line_with_what_was_meant(
+    words: str, given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ropebench: error: ")
+    assert said.count("\n") == 1
+    assert given in said
+    assert meant in said

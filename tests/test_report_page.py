@@ -131,6 +131,14 @@ def test_points_at_the_trained_window_stand_before_its_line():
     assert apart.beyond(8192) < min(apart.at(16384, place) for place in range(7))
 
 
+def test_the_window_is_in_the_plot_wherever_the_lengths_lie():
+    for lengths in ([2048], [128, 256], [256, 1024]):
+        with plots.figure(7.2, 4.2) as (_, axes):
+            plots.length_axis(axes, lengths, 512, plots.Apart(1, 0.03))
+            low, high = axes.get_xlim()
+        assert low < min(*lengths, 512) < max(*lengths, 512) < high  # its name outside leaves the axes no room
+
+
 def test_position_curve_is_weighted_by_tokens(samples):
     rows = {"c": [{"nll_bins": {"size": 256, "sum": [300.0, 512.0], "count": [100, 256]}},
                   {"nll_bins": {"size": 256, "sum": [100.0, 256.0], "count": [100, 256]}}]}  # fmt: skip

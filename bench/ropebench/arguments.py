@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ropebench import __version__
-from ropebench.errors import UsageError, in_short, unknown
+from ropebench.errors import UsageError, nearest, unknown
 from ropebench.lens.arguments import topics
 
 Command = Callable[[argparse.Namespace, list[str]], int]
@@ -18,8 +19,12 @@ _YAML = "lm_eval:FOLDER is lm-eval's YAML, which is run as code"
 
 
 class _Parser(argparse.ArgumentParser):
+    """argparse's, with its errors as ours: one line, with the nearest match."""
+
     def error(self, message: str) -> NoReturn:
-        super().error(in_short(message))
+        given = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        near = nearest(given[1], re.findall(r"[\w-]+", given[2])) if given else None
+        raise UsageError(f"{message}{f'; did you mean {near!r}?' if near else ''}; see {self.prog} --help")
 
 
 def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
@@ -35,7 +40,7 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
         sub = words.add_parser(name, help=text, description=text)
-        sub.set_defaults(go=commands[name])
+        sub.set_defaults(go=commands[name], parser=sub)
         return sub
 
     run = command("run", "measure method × task × length on one model; goes on where an earlier run stopped")
@@ -146,13 +151,21 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def parsed(top: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """What the words mean. Of `lm-eval` only our own options, which come first, are read; the others are in `rest`."""
+    """What the words mean. Of `lm-eval` only our own options, which come first, are read; the others are in `rest`.
+
+    Raises UsageError for a word that is not known.
+    """
     at = len(words)
     if words[:1] == ["lm-eval"]:
         at = 1
         while at < len(words) and words[at].partition("=")[0] in ("--path", "--plugin", "-h", "--help"):
             at += 2 if words[at] == "--plugin" else 1
-    options = top.parse_args(words[:at])
+    options, left = top.parse_known_args(words[:at])
+    if left:
+        sub = options.parser if options.command else top
+        near = nearest(left[0].partition("=")[0], re.findall(r"--[\w-]+", sub.format_help()))
+        meant = f"; did you mean {near}?" if near else ""
+        raise UsageError(f"unrecognized arguments: {' '.join(left)}{meant}; see {sub.prog} --help")
     options.rest = list(words[at:])
     return options
 

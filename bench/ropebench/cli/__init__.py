@@ -19,7 +19,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Exit codes: 0 all ok, 1 some cells failed, 2 a mistake in what was given, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser(COMMANDS)
-    options = parsed(top, words)
+    try:
+        options = parsed(top, words)
+    except UsageError as error:
+        return _refused(error)
     if not options.command:
         top.print_help()
         return 2
@@ -28,8 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with nullcontext() if theirs else redirect_stdout(Plain(sys.stdout)):
             return int(options.go(options, words))
     except UsageError as error:
-        sys.stderr.write(f"ropebench: error: {in_short(str(error))}\n")
-        return 2
+        return _refused(error)
     except KeyboardInterrupt:
         how = "what is measured already counts as before" if "--rerun" in words else "run the same command to go on"
         sys.stderr.write(f"\nropebench: interrupted; what was measured is stored: {how}\n")
@@ -44,6 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"ropebench: error: {plain(wrong)}; see ropebench verify {plain(options.results)}\n")
         return 2
+
+
+def _refused(error: UsageError) -> int:
+    sys.stderr.write(f"ropebench: error: {in_short(str(error))}\n")
+    return 2
 
 
 _READERS = ("report", "leaderboard", "compare", "show")  # of records that anybody may have written

@@ -175,7 +175,8 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int, apart: Apart, 
     axes.set_xticks(list(lengths), [tokens(length) for length in lengths])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
-    low, high = min(lengths) / 1.25, max(max(lengths), trained) * 1.25
+    # The window is in the plot wherever it lies: its name outside would leave no room for anything else.
+    low, high = min(*lengths, trained) / 1.25, max(*lengths, trained) * 1.25
     axes.set_xlim(low, high)
     edge = apart.beyond(trained) if trained in lengths else trained
     axes.axvspan(edge, high, color="#000000", alpha=0.04, linewidth=0)
