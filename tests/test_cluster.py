@@ -151,10 +151,11 @@ def test_workers_that_die_while_they_load_are_not_replaced_for_ever(tmp_path: Pa
         if worker != 2:
             raise SystemError("killed for lack of memory")
 
-    crew = Crew(3, loads=loads)
-    spread(tmp_path, crew)
+    crew, said = Crew(3, loads=loads), list[str]()
+    spread(tmp_path, crew, say=said.append)
     check(tmp_path, alone)
     assert crew.hired == 3
+    assert said == ["a worker died (killed for lack of memory) while it loaded its model: not replaced"] * 2
 
     def never(worker: int) -> None:
         raise SystemError("killed for lack of memory")

@@ -229,6 +229,9 @@ class Foreman:
         while it loaded its model is not replaced, since the next would die too."""
         self._reason = f"a worker died ({reason})"
         if post.turn is None:
+            self.say(
+                f"{self._reason} {'between two cells' if post.ready else 'while it loaded its model: not replaced'}"
+            )
             if post.ready:
                 self._hire()
             return
