@@ -173,6 +173,15 @@ def test_what_is_stored_is_shown_and_drawn_again_without_measuring(measured, tmp
     assert "no records of spectrum" in refused(f"lens report --results {tmp_path / 'none'}", capsys)
 
 
+def test_the_page_of_the_stored_records_is_made_from_them_alone():
+    folder = Path(__file__).parents[1] / "results" / "lens"
+    records = [r for r in lens_records.newest(store.read(folder)) if r["lens"]["what"] in ("spectrum", "dependence")]
+    assert records
+    assert (folder / "lens.md").read_text(encoding="utf-8") == lens_report.document(records)
+    for record in records:
+        assert (folder / f"{lens_report.stem(record)}.png").exists()
+
+
 def test_lens_records_are_in_no_table_of_tasks(measured, tmp_path, capsys):
     """In one folder, a report and a leaderboard are those of the task records alone."""
     shown = []

@@ -220,6 +220,7 @@ def _dependence(record: Record) -> list[Table]:
         "the longest, so that W would grow with a longer look; own: tokens that are a class of their own",
         "W, half the look: the same (tokens) from distances up to half the longest; where it is about half of W, the "
         "text has no width of its own up to there, and W and π/W say how far was looked",
+        "intervals are over parts of the text; of periodic text (drills) nothing is seen between measured distances",
     )
     found = [Table(title, columns, tuple(rows), None, notes)]
     alike = tuple(
