@@ -101,10 +101,17 @@ def test_a_law_that_fails_is_said_to_fail(law: Any, said: str, beside: str) -> N
     assert lines[-1].endswith("the law fails here.")
 
 
+def test_a_form_that_shows_little_is_not_said_to_fail() -> None:
+    few = blocks("recall_fixed", lambda size: {4: 0.3, 16: 0.05, 64: 0.045}[size], (4, 16, 64), 1)
+    lines = experiment_page.block([*blocks("recall", lambda size: 3 / size), *few])
+    assert lines[2].endswith(": too uncertain to tell.")
+    assert "Only `recall_fixed` tells them apart." in lines[3]
+
+
 def test_models_that_did_not_learn_are_named() -> None:
     found = {"held_out": {"accuracy": 0.07, "nll": 2.7, "n": 100}}
     lines = experiment_page.block(blocks("recall", lambda size: 3 / size, found=found))
-    assert lines[-1].startswith("15 models of 15 are right less than twice")
+    assert lines[-1].startswith("Right less than twice as often as a guess: 15 models of 15 (recall B = 16")
 
 
 def test_the_fit_of_the_table_is_the_law_of_its_points() -> None:
@@ -129,7 +136,9 @@ def test_models_that_were_trained_in_other_ways_are_not_mixed() -> None:
 
 
 def test_a_shift_is_said_only_where_the_interval_shows_one() -> None:
-    assert experiment_page.igsm(problems(lambda size: 0.1 / size))[0].endswith("it moves to lower frequencies.")
+    assert experiment_page.igsm(problems(lambda size: 0.1 / size))[0].endswith(
+        "the spectrum moves to lower frequencies as they grow."
+    )
     wavy = problems(lambda size: {1: 0.1, 2: 0.2, 4: 0.08, 8: 0.15}[size])
     assert experiment_page.igsm(wavy)[0].endswith("no shift is shown: the interval holds 0.")
     assert "5.0 % of the answers are right, 4.3 % by guessing" in experiment_page.igsm(wavy)[2]

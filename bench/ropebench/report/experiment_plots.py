@@ -156,6 +156,7 @@ def pi(records: list[Record], stem: Path) -> list[Path]:
                     profile["distances"], np.where(mi > 0, mi, np.nan), look, linewidth=1.2, label=label
                 )
             grid[2, column].set_xscale("log", base=2)
+            grid[2, column].xaxis.set_major_formatter(lambda value, _: tokens(value))
             log_axis(grid[2, column])
             grid[2, column].set_xlabel("distance (tokens)")
             grid[2, column].legend(fontsize=_LEGEND)
