@@ -75,7 +75,7 @@ def rotation_of(card: ModelCard, method: Method, start: RopeGeometry, target: in
         raise UsageError(
             f"{what}: its table follows the length of each sequence, and served models hold one table for all of them "
             "(keys that are cached under an earlier table cannot be turned again); export a static method, such as "
-            f"{'yarn' if 'yarn' in method.name else 'ntk'} at the factor of the target, which is the same at that length"
+            f"{'yarn' if 'yarn' in method.name else 'ntk'} at the target's factor, which is the same at that length"
         )
     if not all(np.all(table.inv_freq > 0) for table in (below[0], above[0])):
         raise UsageError(f"{what}: some pairs stand still (frequency 0), which no finite factor expresses")

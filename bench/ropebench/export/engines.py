@@ -41,8 +41,8 @@ class Engine:
 
 
 _MSCALE = (
-    "attention factor: attention_factor is ignored; short_mscale and long_mscale multiply cos and sin, and without them "
-    "sqrt(1 + ln s/ln L) would: both are given here"
+    "attention factor: attention_factor is ignored; short_mscale and long_mscale multiply cos and sin, and without "
+    "them sqrt(1 + ln s/ln L) would: both are given here"
 )
 _ROUNDED = "cos and sin are computed in float32 and stored in the model's dtype (bfloat16 keeps 8 bits of them)"
 
@@ -89,8 +89,8 @@ def overrides(engine: Engine, rotation: Rotation) -> Json:
     if hasattr(config, "get_text_config") and config.get_text_config() is not config:
         raise UsageError(
             f"{name}: the language model's settings lie in a part of the config (text_config), which the overrides of "
-            f"{engine.name} {engine.release} would replace as a whole; write a config with --to hf, and serve a copy of "
-            "the model's folder with it"
+            f"{engine.name} {engine.release} would replace as a whole; write a config with --to hf, and serve a copy "
+            "of the model's folder with it"
         )
     factor = float(rotation.long.attention_factor)
     attention = {"attention_factor": factor, "short_mscale": factor, "long_mscale": factor}

@@ -1,8 +1,8 @@
-"""A method as a `rope_parameters` block that plain transformers reads: `longrope`, with the same factors on both sides.
+"""A method as a `rope_parameters` block that plain transformers reads: `longrope`, with the same factors twice.
 
-What transformers does with it (modeling_rope_utils.py of 5.24): a pair's frequency is 1 / (factor_i · theta^(2i/d)), with
-`short_factor` up to original_max_position_embeddings tokens and `long_factor` for longer inputs; `attention_factor`
-multiplies cos and sin as it stands; `factor` would only serve to guess a missing attention_factor.
+What transformers does with it (modeling_rope_utils.py of 5.24): a pair's frequency is 1 / (factor_i · theta^(2i/d)),
+with `short_factor` up to original_max_position_embeddings tokens and `long_factor` for longer inputs;
+`attention_factor` multiplies cos and sin as it stands; `factor` would only serve to guess a missing attention_factor.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def check(rotation: Rotation, whole: Mapping[str, Any]) -> str:
         raise
     except Exception as error:  # a config class's own check, or a kind whose model needs more than its config
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise UsageError(f"{kind}: transformers does not take longrope here ({type(error).__name__}: {first})") from None
+        raise UsageError(f"{kind}: transformers takes no longrope here ({type(error).__name__}: {first})") from None
     if module.rope_type != "longrope" or not np.isclose(module.attention_scaling, rotation.long.attention_factor):
         raise UsageError(f"{kind}: this kind of model does not read its rotary table from rope_parameters of any type")
     return (

@@ -1,11 +1,11 @@
 """A method inside a GGUF file: `rope_freqs.weight` and an attention factor in its metadata, in a copy of the file.
 
-What llama.cpp does with them, read in the source of build b11549 and of the one inside llama-cpp-python 0.3.36 (the same
-in both): `get_rope_factors` (src/llama-model.cpp) hands rope_freqs.weight to ggml_rope_ext whatever the context size, and
+What llama.cpp does with them, read in the source of the one inside llama-cpp-python 0.3.36 (2026-10):
+`get_rope_factors` (src/llama-model.cpp) hands rope_freqs.weight to ggml_rope_ext whatever the context size, and
 the angle of pair i is position · theta^(−2i/d) / factor_i (`ggml_rope_cache_init`, ggml/src/ggml-cpu/ops.cpp).
 `{arch}.rope.scaling.attn_factor` multiplies yarn_attn_factor (src/llama-context.cpp), which multiplies cos and sin. Of
-yarn's own corrections none is left: with scaling type "none" ext_factor is 0 and the frequency scale 1, so that `rope_yarn`
-neither blends nor adds its 1 + 0.1·ln s (with type "yarn" it would, and the context divides it out again).
+yarn's own corrections none is left: with scaling type "none" ext_factor is 0 and the frequency scale 1, so that
+`rope_yarn` neither blends nor adds its 1 + 0.1·ln s (with type "yarn" it would, and the context divides it out again).
 
 A factor belongs to a pair by its index i. The converter of the llama kinds reorders the rows of q and k so that the two
 channels of a pair lie side by side (2i, 2i+1) where transformers has them half a head apart (i, i + d/2); pair i stays
@@ -30,8 +30,8 @@ ARCHITECTURES = ("apertus", "arcee", "deci", "exaone", "granite", "llama", "mist
 FACTORS = "rope_freqs.weight"
 
 NOTES = (
-    "attention factor: {arch}.rope.scaling.attn_factor multiplies cos and sin; scaling type none, so no yarn correction "
-    "is multiplied in",
+    "attention factor: {arch}.rope.scaling.attn_factor multiplies cos and sin; scaling type none, so no yarn "
+    "correction is multiplied in",
     "short/long switch: none; rope_freqs.weight is used whatever the context size",
     "leave context shift off: it turns the cached keys by the same function, which multiplies them by the attention "
     "factor a second time",
@@ -42,12 +42,12 @@ NOTES = (
 def write(rotation: Rotation, source: Path, out: Path) -> str:
     """Copy `source` to `out` with the factors in it; says what was changed.
 
-    Raises UsageError, with the reason, where llama.cpp cannot express the rotation, or where the file is not the model's.
+    Raises UsageError, with the reason, where llama.cpp cannot express it, or the file is not the model's.
     """
     if rotation.switches:
         raise UsageError(
-            f"method {rotation.method.name!r}: short and long sequences have different tables, and llama.cpp chooses by "
-            "the size of the context, not by each sequence's own length; export it with --to hf"
+            f"method {rotation.method.name!r}: short and long sequences have different tables, and llama.cpp chooses "
+            "by the size of the context, not by each sequence's own length; export it with --to hf"
         )
     if importlib.util.find_spec("gguf") is None:
         raise UsageError("--to llama.cpp needs the package gguf: pip install 'ropebench[gguf]'")
@@ -85,7 +85,9 @@ def _suits(rotation: Rotation, source: Path, reader: Any) -> str:
     names = {tensor.name for tensor in reader.tensors}
     held = sorted(name for name in names if name.startswith("rope_factors_"))
     if held:
-        raise UsageError(f"{what}: holds factors for short and long contexts ({', '.join(held)}), which cannot be replaced")
+        raise UsageError(
+            f"{what}: holds factors for short and long contexts ({', '.join(held)}), which cannot be replaced"
+        )
     heads = _value(reader, f"{arch}.attention.head_count")
     head = _value(reader, f"{arch}.attention.key_length") or _value(reader, f"{arch}.embedding_length") // heads
     found = (
@@ -97,8 +99,8 @@ def _suits(rotation: Rotation, source: Path, reader: Any) -> str:
     wanted = (rotation.start.rotary_dim, rotation.start.theta, layers)
     if found[0] != wanted[0] or not np.isclose(found[1], wanted[1], rtol=1e-5) or found[2] != wanted[2]:
         raise UsageError(
-            f"{what} is not {rotation.card.id}: it turns {found[0]} channels with theta {found[1]:g} in {found[2]} layers, "
-            f"the model {wanted[0]} with theta {wanted[1]:g} in {wanted[2]}; name the model that it was converted from"
+            f"{what} is not {rotation.card.id}: it turns {found[0]} channels with theta {found[1]:g} in {found[2]} "
+            f"layers, the model {wanted[0]} with theta {wanted[1]:g} in {wanted[2]}; name the model that it was converted from"
         )
     return arch
 
