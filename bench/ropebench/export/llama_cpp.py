@@ -100,7 +100,8 @@ def _suits(rotation: Rotation, source: Path, reader: Any) -> str:
     if found[0] != wanted[0] or not np.isclose(found[1], wanted[1], rtol=1e-5) or found[2] != wanted[2]:
         raise UsageError(
             f"{what} is not {rotation.card.id}: it turns {found[0]} channels with theta {found[1]:g} in {found[2]} "
-            f"layers, the model {wanted[0]} with theta {wanted[1]:g} in {wanted[2]}; name the model that it was converted from"
+            f"layers, the model {wanted[0]} with theta {wanted[1]:g} in {wanted[2]}; "
+            "name the model that it was converted from"
         )
     return arch
 
