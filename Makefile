@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --quiet --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow fuzz test-matrix site-check audit check format bench bench-gpu clean
+.PHONY: help setup demo test test-slow fuzz test-matrix site-check llama-cpp-check audit check format bench bench-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## */|/' | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -57,6 +57,12 @@ fuzz: .venv/.ready  ## more than ten thousand mistakes of all kinds: a clear wor
 site-check: .venv/.ready  ## the leaderboard's page in a headless browser (Debian: apt install chromium)
 	@$(PY) -m pytest -m site -rs tests/test_site_browser.py
 
+# llama-cpp-python is built from source (cmake and a C++ compiler; minutes to an hour), in a venv of its own.
+llama-cpp-check: .venv/.model  ## an exported GGUF in a real llama.cpp: its perplexity beside ours at 8K and 16K
+	@test -x .venv-llama-cpp/bin/python || $(PYTHON) -m venv .venv-llama-cpp
+	@.venv-llama-cpp/bin/python -m pip install --quiet --disable-pip-version-check numpy llama-cpp-python
+	@$(PY) bench/llama_cpp_check.py --python .venv-llama-cpp/bin/python $(ARGS)
+
 # Both ends of the supported range, each in a venv of its own; pip's torch brings CUDA along on Linux.
 OLDEST = torch==2.6.* transformers==5.0.*
 NEWEST = torch transformers<6
@@ -105,5 +111,5 @@ bench-gpu: .venv/.ready  ## speed and memory of a Llama-3-8B-shaped model at 32K
 	@$(PY) bench/measure_gpu.py $(ARGS)
 
 clean:  ## remove .venv, caches and the demo's output
-	rm -rf .venv .venv-matrix .venv-audit demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-matrix .venv-audit .venv-llama-cpp demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench tasks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -98,6 +98,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     board.add_argument("--check", action="store_true", help="write nothing; exit 1 if it is not up to date")
     adding = "look over a run's .jsonl from elsewhere, its sample rows beside it, and take it into the results folder"
     board.add_argument("--add", action="append", metavar="FILE", help=f"{adding} (with --check: only look)")
+    out = command("export", "a method as settings of transformers, vLLM, SGLang or llama.cpp; loads no weights")
+    _export(out)
     bring = command("import", "bring in results of another tool as records, marked as such")
     bring.add_argument("tool", choices=("lm-eval",), help="whose results")
     bring.add_argument("path", help="lm-eval's results_*.json (its samples_*.jsonl beside it), or a folder of them")
@@ -228,6 +230,27 @@ def _sweep_arguments(sub: argparse.ArgumentParser, sweep: bool = True) -> None:
     add("--trust-remote-code", action="store_true", default=None, help="run code from the model's repository")
     add("--plugin", dest="plugins", action="append", metavar="FILE", help=_CODE)
     _results(sub)
+
+
+def _export(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("--method", required=True, metavar="M:k=v", help="the method, parameters by colon")
+    add("--model", required=True, metavar="NAME", help="alias (see `ropebench list models`), folder, or hub id")
+    add("--target", required=True, metavar="TOKENS", help="the longest sequence to serve; it sets the factor")
+    add("--to", required=True, metavar="ENGINE", help="hf, vllm, sglang or llama.cpp")
+    files = "hf: a folder for config.json, or a .json file; vllm, sglang: a file for the overrides; llama.cpp: the GGUF"
+    add("--out", metavar="PATH", help=files)
+    add("--patch", action="store_true", help="hf: write the keys that change alone, not the whole config")
+    add("--gguf", metavar="FILE", help="llama.cpp: the model's GGUF file, which is copied")
+    add("--force", action="store_true", help="replace what is at --out")
+    add("--base", default="unscaled", metavar="BASE", help="unscaled (default) or native: the table methods start from")
+    add("--trained-length", metavar="TOKENS", help="overrides the trained length of the config or alias")
+    add("--revision", metavar="REV", help="hub revision of the model")
+    add("--models", metavar="FILE", help="your own aliases (TOML; also ROPEBENCH_MODELS)")
+    add("--offline", action="store_true", help="use only what is already on this machine")
+    add("--trust-remote-code", action="store_true", help="run code from the model's repository")
+    add("--plugin", dest="plugins", action="append", default=[], metavar="FILE", help="a Python file with methods")
+    _json(sub)
 
 
 def _watched(sub: argparse.ArgumentParser) -> None:

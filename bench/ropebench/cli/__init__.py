@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 
 from ropebench.arguments import parsed, parser
-from ropebench.cli import comparing, lens, measuring, reading, reproducing, sharing, verifying
+from ropebench.cli import comparing, exporting, lens, measuring, reading, reproducing, sharing, verifying
 from ropebench.cli.output import Plain, unreadable
 from ropebench.errors import UsageError, in_short, plain
 
@@ -62,6 +62,7 @@ COMMANDS = {
     "list": reading.listing,
     "report": reading.report,
     "leaderboard": reading.leaderboard,
+    "export": exporting.export,
     "import": sharing.bring_in,
     "compare": comparing.compare,
     "show": reading.show,
