@@ -158,6 +158,16 @@ def test_a_planted_slope_is_recovered_as_often_as_the_interval_says() -> None:
     assert all(0.9 <= n / trials <= 0.99 for n in inside), inside
 
 
+def test_means_that_happen_to_lie_on_a_line_do_not_hide_the_scatter_of_seeds() -> None:
+    lucky = [Point(size, seed, 3 / size * math.exp(0.1 * (seed - 1) + 1e-4 * (seed == 1) * (size == 8)))
+             for size in (4, 8, 16, 32) for seed in range(3)]  # fmt: skip
+    line = fitted(lucky)
+    assert line is not None
+    assert line.at_minus_one.high / line.at_minus_one.low == pytest.approx(
+        math.exp(2 * 3.182 * 0.1 / math.sqrt(12)), rel=1e-3
+    )
+
+
 def test_a_line_needs_sizes_and_says_what_it_lacks() -> None:
     assert fitted([Point(8, seed, 0.3) for seed in range(3)]) is None
     two = fitted([Point(size, 0, 3 / size) for size in (8, 16)])

@@ -130,7 +130,7 @@ def block(records: list[Record]) -> list[Table]:
         )
         notes = (
             f"paper: slope {PAPER_SLOPE:g}, c = {PAPER_CONSTANT}; its theory: c = π = {math.pi:.3f}".replace("-", "−"),
-            "95 % t intervals over sizes: a law that holds only about is wider for it",
+            "95 % t intervals over sizes, from their scatter or, where that is larger, what seeds imply",
             "off the line, between seeds: standard deviations of ln θ_eff",
         )
         found.append(Table("block · ln θ_eff = ln c + slope · ln B", columns, tuple(fits), None, notes))

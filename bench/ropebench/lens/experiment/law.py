@@ -3,7 +3,8 @@
 Models of one size differ by their seed; sizes may also lie off any line, all models of a size alike (the grid of
 frequencies is coarse, and a law may hold only about). Both are seen in the scatter of the sizes' means around the line,
 so the line is drawn through the means, and its t intervals have sizes − 2 degrees of freedom. For as many seeds at
-every size that is the fit of the mixed model with a random effect of size.
+every size that is the fit of the mixed model with a random effect of size. Where the means happen to lie closer to the
+line than models of one size lie to each other, the scatter that the seeds imply is used: a lucky line is no narrow one.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def fitted(points: Sequence[Point], level: float = LEVEL) -> Line | None:
         )
         return Line(one, other, level_at, seeds, None, n)
     off = math.sqrt(float(((y - slope * x - constant) ** 2).sum()) / (k - 2))
-    wide = float(t.ppf((1 + level) / 2, k - 2))
-    around_one = float(t.ppf((1 + level) / 2, k - 1)) * float((y + x).std(ddof=1)) / math.sqrt(k)
+    least = (seeds or 0.0) / math.sqrt(n / k)  # of a size's mean, from its seeds
+    wide = float(t.ppf((1 + level) / 2, k - 2)) * (max(off, least) / off if off else 1.0)
+    around_one = float(t.ppf((1 + level) / 2, k - 1)) * max(float((y + x).std(ddof=1)), least) / math.sqrt(k)
 
     def around(value: float, half: float, log: bool) -> Interval:
         low, middle, high = (math.exp(v) if log else v for v in (value - half, value, value + half))
