@@ -17,7 +17,7 @@ from ropebench.record import STATUSES, Json, digest
 # Keys of a record by group, as `results/README.md` explains them; those of OPTIONAL may be absent, and read as null.
 TOP = ("schema", "kind", "record_id", "cell_id", "run_id", "series", "created")
 GROUPS: dict[str, tuple[str, ...]] = {
-    "model": ("id", "source", "revision", "dtype", "attention", "quantization", "compiled", "device_map",
+    "model": ("id", "source", "revision", "dtype", "attention", "quantization", "compiled", "device_map", "served",
               "rotary_dim", "theta", "trained_length", "base", "sliding_window", "remote_code"),
     "method": ("name", "version", "params", "set_params", "code", "factor", "factor_rule", "label", "length_dependent",
                "inv_freq", "attention_factor"),
@@ -29,8 +29,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "provenance": ("commit", "dirty", "argv", "versions", "platform", "device", "hardware"),
 }  # fmt: skip
 OPTIONAL = {("task", "gated"), ("model", "sliding_window"), ("model", "remote_code"), ("model", "source"),
-            ("model", "compiled"), ("model", "device_map"), ("cost", "sizes"), ("cost", "estimate"), ("cost", "runs"),
-            ("cost", "partial"), ("condition", "first_id"), ("provenance", "hardware")}  # fmt: skip
+            ("model", "compiled"), ("model", "device_map"), ("model", "served"), ("cost", "sizes"),
+            ("cost", "estimate"), ("cost", "runs"), ("cost", "partial"), ("condition", "first_id"),
+            ("provenance", "hardware")}  # fmt: skip
 ROWLESS = "sample rows are missing"
 # What comes of a value that is of another kind than it should be, deep inside a record.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
