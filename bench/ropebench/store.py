@@ -142,7 +142,7 @@ class Found:
 
 def everything(folder: str | Path) -> Found:
     """What a results folder holds, line by line, however damaged. Raises UsageError for one that is not there."""
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):  # unlike pathlib's, never raises, whatever the name
         raise UsageError(f"no results folder {str(folder)!r}; name one that `ropebench run` wrote")
     found = Found()
     for samples_too, into in ((False, found.records), (True, found.rows)):
