@@ -216,6 +216,8 @@ COMMANDS = [["inspect"], ["inspect", "--model", "tiny"], ["inspect", "--model", 
 @given(command=st.sampled_from(COMMANDS), more=st.lists(st.one_of(st.sampled_from(FLAGS), words(), scalar.map(str)),
                                                         max_size=4))  # fmt: skip
 @example(command=["verify"], more=["9" * 400])
+@example(command=["import", "lm-eval"], more=["x" * 300])
+@example(command=["leaderboard", "--add"], more=["x" * 300 + ".jsonl"])
 @in_time
 def test_any_command_line_ends_with_a_clear_word(
     command: list[str], more: list[str], here: Path, capsys: pytest.CaptureFixture[str]
