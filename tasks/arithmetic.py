@@ -111,6 +111,8 @@ def layout(task: Any, seed: int, i: int) -> Layout:
 def probes(task: Any, length: int, encoder: Encoder, seed: int, corpus: Any = None) -> Iterator[Example]:
     """Sample i: its problem and examples in a text that begins at a sentence of the corpus."""
     text, least = haystack(task, corpus, 12 * length), task.minimum_length
+    if not encoder.text(text[:200]):
+        raise UsageError(f"{task.name}: the tokenizer makes no tokens of text; is it the one of this model?")
     for words in (layout(task, seed, i) for i in range(32)):  # so many decide on the smallest length that works
         least = max(least, len(encoder.prompt("".join(words.around("", None)), "Answer:")) + words.budget(encoder))
     if length < least:

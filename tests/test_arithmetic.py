@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from itertools import islice
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -209,6 +211,12 @@ def test_a_corpus_without_text_is_refused() -> None:
         empty = Corpus("odd", "invented", lambda documents=documents: iter(documents))
         with pytest.raises(UsageError, match=f"arithmetic/addition: .*{says}"):
             next(task.examples(512, BPE, 0, empty))
+
+
+def test_a_tokenizer_that_encodes_nothing_is_said() -> None:
+    nothing: Any = SimpleNamespace(text=lambda _: (), prompt=lambda *_: ())
+    with pytest.raises(UsageError, match="arithmetic/addition: the tokenizer makes no tokens of text"):
+        next(task_of("addition").examples(512, nothing, 0, open_corpus("noise")))
 
 
 def test_the_noise_line_is_a_text_too() -> None:

@@ -215,6 +215,9 @@ COMMANDS = [["inspect"], ["inspect", "--model", "tiny"], ["inspect", "--model", 
 @cases(80)
 @given(command=st.sampled_from(COMMANDS), more=st.lists(st.one_of(st.sampled_from(FLAGS), words(), scalar.map(str)),
                                                         max_size=4))  # fmt: skip
+@example(command=["verify"], more=["9" * 400])
+@example(command=["import", "lm-eval"], more=["x" * 300])
+@example(command=["leaderboard", "--add"], more=["x" * 300 + ".jsonl"])
 @in_time
 def test_any_command_line_ends_with_a_clear_word(
     command: list[str], more: list[str], here: Path, capsys: pytest.CaptureFixture[str]
@@ -258,7 +261,11 @@ sweeps = st.dictionaries(st.sampled_from(KEYS), several, max_size=4)
 
 
 @cases(100)
-@given(table=sweeps, whole=st.booleans(), junk=st.one_of(st.none(), st.binary(max_size=30), text.map(os.fsencode)))
+@given(
+    table=sweeps,
+    whole=st.booleans(),
+    junk=st.one_of(st.none(), st.binary(max_size=30), text.map(lambda word: word.encode(errors="surrogatepass"))),
+)
 @in_time
 def test_any_sweep_file_is_a_plan_or_a_mistake(
     table: dict[str, Any], whole: bool, junk: bytes | None, here: Path

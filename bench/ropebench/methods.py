@@ -221,6 +221,10 @@ class LongRope(Method):
         short = _searched("short_factor", given, geometry)
         attention = self.attention_factor
         if attention is None:
+            if geometry.trained_length == 1:
+                raise UsageError(
+                    "longrope: a trained length of 1 token gives no attention factor; set attention_factor"
+                )
             attention = math.sqrt(1 + math.log(at_least_one(factor)) / math.log(geometry.trained_length))
         return geometry.scaled(long if length > geometry.trained_length else short, attention)
 

@@ -142,7 +142,7 @@ class Found:
 
 def everything(folder: str | Path) -> Found:
     """What a results folder holds, line by line, however damaged. Raises UsageError for one that is not there."""
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):  # unlike pathlib's, never raises, whatever the name
         raise UsageError(f"no results folder {str(folder)!r}; name one that `ropebench run` wrote")
     found = Found()
     for samples_too, into in ((False, found.records), (True, found.rows)):
@@ -169,7 +169,7 @@ def offered(word: str | Path) -> Offered:
     """A file NAME.jsonl and NAME.samples.jsonl beside it. Raises UsageError for a line that cannot be read, the last
     one too: a file that is handed on is whole."""
     path = Path(str(word).replace(SAMPLES, ".jsonl"))
-    if path.suffix != ".jsonl" or not path.is_file():
+    if path.suffix != ".jsonl" or not os.path.isfile(path):
         raise UsageError(f"{str(word)!r}: no results file; name a run's .jsonl (its .samples.jsonl lies beside it)")
 
     def refuse(torn: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _side(word: str, every: list[Any]) -> Any:
     """A results folder or a run by its id; else a method or model among the records that count."""
     from ropebench.report.compare import Side, side
 
-    if Path(word).is_dir() and not any(record["method"]["label"] == word for record, _ in every):
+    if os.path.isdir(word) and not any(record["method"]["label"] == word for record, _ in every):
         inside = _measured(word)
         if not inside:
             raise UsageError(f"no records in folder {word!r}; give a results folder, a run id, a method or model=NAME")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"--gguf belongs to --to llama.cpp, not to --to {options.to}")
     if options.patch and options.to != "hf":
         raise UsageError(f"--patch belongs to --to hf, not to --to {options.to}")
-    if llama and not Path(options.gguf).is_file():
+    if llama and not os.path.isfile(options.gguf):
         raise UsageError(f"--gguf {options.gguf!r}: no such file; give the GGUF file that the model was converted to")
     if options.out:
         out = _target_file(options)

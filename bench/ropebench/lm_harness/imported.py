@@ -40,7 +40,7 @@ class Imported:
 def files_in(path: str | Path) -> list[Path]:
     """The results files that a path means: itself, or those in the folder. Raises UsageError where there is none."""
     path = Path(path)
-    found = [path] if path.is_file() else sorted(path.rglob("results_*.json")) if path.is_dir() else []
+    found = [path] if os.path.isfile(path) else sorted(path.rglob("results_*.json")) if os.path.isdir(path) else []
     if not found:
         raise UsageError(f"{path.name!r}: no lm-eval results file (results_*.json, as lm-eval's --output_path writes)")
     return found
