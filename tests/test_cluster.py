@@ -5,6 +5,7 @@ The crew is a fake one: real workers in this process, with the fake engine, that
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -205,6 +206,7 @@ def test_cells_that_another_run_has_come_last(tmp_path: Path, alone: Path) -> No
         def pause() -> None:
             if next(rounds) == 400:
                 other.give_back([theirs])
+            time.sleep(0.001)  # claims are looked at again by the clock
 
         spread(tmp_path, Crew(2), pause=pause, say=said.append)
     check(tmp_path, alone)

@@ -222,7 +222,7 @@ def test_the_chat_template_follows_the_alias_the_setting_and_the_task(
 
 def test_a_sliding_window_is_pointed_out(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ModelSpec("m", "a/b")
-    monkeypatch.setattr("ropebench.plan.card", lambda *_: ModelCard(spec, "a/b", "r", None, GEOMETRY, 128))
+    monkeypatch.setattr("ropebench.plan.card", lambda *_, **__: ModelCard(spec, "a/b", "r", None, GEOMETRY, 128))
     assert any("within a sliding window of 128 tokens" in note for note in planned(sweep).notes)
     assert not any("sliding" in note for note in planned(sweep, lengths="64").notes)
 

@@ -87,6 +87,7 @@ def repeated(lines: dict[str, list[Any]]) -> None:
 
 SPOILED: dict[str, tuple[Callable[[dict[str, list[Any]]], Any], str, str]] = {
     "a number": (record(lambda r: first_value(r).__setitem__("value", 0.77)), "run.jsonl:7", "its rows give"),
+    "no number": (record(lambda r: first_value(r).pop("value")), "run.jsonl:7", "outcome.metrics"),
     "a score": (row(lambda r: r["scores"].update(dict.fromkeys(r["scores"], 0.5))), "run.samples.jsonl:1", "rows give"),
     "a prompt": (
         row(lambda r: r.__setitem__("prompt_sha256", "f" * 64)),

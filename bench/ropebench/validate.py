@@ -139,7 +139,7 @@ def _is_count(value: Any, least: int) -> bool:
 
 def _is_summary(value: Any) -> bool:
     """Whether a metric is {value, stderr, n}, the first two numbers or null."""
-    if not isinstance(value, dict) or type(value.get("n")) is not int:
+    if not isinstance(value, dict) or type(value.get("n")) is not int or "value" not in value:
         return False
     return all(value.get(key) is None or type(value[key]) in (int, float) for key in ("value", "stderr"))
 
