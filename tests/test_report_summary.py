@@ -142,6 +142,19 @@ def test_where_nothing_beats_the_unmodified_model_it_is_taken(records, samples):
     assert row[2:4] == ("none (9.03)", "yarn×2 (9.16), pi×2 (23.3)")
 
 
+def test_an_unmodified_model_that_could_not_be_tested_is_not_taken(records, samples, monkeypatch):
+    """0 % against 100 % in too few haystacks for the sign test is no tie."""
+    shown = block(records, samples, "proofpile")
+    found = ranking(shown, samples, "nll", 4096)
+    best, worse, last = found.labels
+    assert last == "none"
+    open_one = replace(found.against[last], low=None, high=None, p=0.06, adjusted=0.12)
+    monkeypatch.setattr(advice, "deciding", lambda *_: replace(found, against={**found.against, last: open_one}))
+    (row,) = in_short([shown], samples, by_cell(records)).rows
+    assert row[2] == f"{best} (8.37); too few samples to test: none (30.0)"
+    assert row[3].startswith(f"{worse} (")
+
+
 def test_verdict(records, samples):
     assert summary.verdict(block(records, samples, "proofpile"), samples, by_cell(records)) == [
         "proofpile[fixture-docs]: at 4096 tokens (2× the trained window) perplexity (no BOS) is lowest with yarn×2 "

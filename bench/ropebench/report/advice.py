@@ -50,6 +50,13 @@ def _advice(block: Block, found: Ranking) -> tuple[str, str]:
         nothing = "no method is told apart" if found.testable else "nothing can be said"
         return nothing, ""
     rather = named(block, worse, found.length)
+    # Where even unanimous samples are too few for the test, no difference is no tie: it is not advice to stay.
+    untested = [label for label in leaders if label in found.against and found.against[label].low is None]
+    if block.baseline in untested:
+        sure = [label for label in leaders if label not in untested]
+        one_of = "one of " if len(sure) > 1 else ""
+        few = f"; too few samples to test: {named(block, untested, found.length)}"
+        return one_of + named(block, sure, found.length) + few, rather
     if block.baseline in leaders:
         others = ": nothing is shown to be better" if len(leaders) > 1 else ""
         return named(block, [block.baseline], found.length) + others, rather
