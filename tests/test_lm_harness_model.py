@@ -72,6 +72,14 @@ def test_factor_and_window(arguments: dict[str, Any], factor: float | None, wind
     assert (setting.factor, setting.max_length) == (factor, window)
 
 
+def test_lm_evals_own_default_device_means_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    asked = ModelArguments.of({"pretrained": folder(), "device": "cuda:0"})
+    assert not Setting.of(asked).device.startswith("cuda")
+    with pytest.raises(UsageError, match="device 'cuda:1' is not available here"):
+        Setting.of(ModelArguments.of({"pretrained": folder(), "device": "cuda:1"}))
+
+
 def test_the_results_say_what_ran() -> None:
     info = model(method="yarn:beta_fast=16", factor=2).get_model_info()
     assert info["method"] == "yarn"

@@ -79,6 +79,14 @@ class ModelArguments:
         return self.bos if self.add_bos_token is None else "always" if self.add_bos_token else "never"
 
 
+def _device(word: str) -> str:
+    """cuda:0 is what lm-eval says where nobody said anything; on a machine without CUDA that means what is there, as
+    with lm-eval's own models."""
+    import torch
+
+    return choose_device("auto" if word == "cuda:0" and not torch.cuda.is_available() else word)
+
+
 @dataclass(frozen=True)
 class Setting:
     """A model and the table it runs under, resolved."""
@@ -99,7 +107,7 @@ class Setting:
         registry = Registry.load([asked.plugin] if asked.plugin else [])
         sweep = Sweep(factor=asked.factor, target=asked.target, batch_size=asked.batch_size)  # checks them
         named = registry.build("method", asked.method) if asked.method else None
-        device = choose_device(asked.device)
+        device = _device(asked.device)
         dtype = choose_dtype(asked.dtype, device)
         check_attention(asked.attention)
         spec = find(asked.pretrained, asked.models, asked.revision)
