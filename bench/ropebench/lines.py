@@ -73,8 +73,9 @@ def parsed(where: str, line: bytes, sample: bool) -> Json:
 def _whole(value: Json, sample: bool) -> bool:
     """Whether a line has what reading relies on; the rest is as it was written."""
     if sample:
-        hashed, scored = value.get("prompt_sha256"), value.get("scores")
-        return type(value.get("index")) is int and isinstance(hashed, str) and isinstance(scored, dict)
+        hashed, scored, meta = value.get("prompt_sha256"), value.get("scores"), value.get("meta") or {}
+        fine = type(value.get("index")) is int and isinstance(hashed, str) and isinstance(scored, dict)
+        return fine and isinstance(meta, dict) and isinstance(meta.get("cluster"), str | int | None)
     outcome, condition = value.get("outcome"), value.get("condition")
     if value.get("kind") != "run":
         return isinstance(value.get("kind"), str)

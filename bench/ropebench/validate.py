@@ -32,6 +32,13 @@ OPTIONAL = {("task", "gated"), ("model", "sliding_window"), ("model", "remote_co
             ("model", "compiled"), ("model", "device_map"), ("model", "served"), ("cost", "sizes"),
             ("cost", "estimate"), ("cost", "runs"), ("cost", "partial"), ("condition", "first_id"),
             ("provenance", "hardware")}  # fmt: skip
+# What is no string, number or null in a group.
+PARTS: dict[tuple[str, str], type] = {
+    ("method", "inv_freq"): list, ("method", "params"): dict, ("method", "set_params"): dict, ("task", "params"): dict,
+    ("task", "corpus"): dict, ("task", "metrics"): list, ("outcome", "metrics"): dict, ("outcome", "error"): dict,
+    ("cost", "estimate"): dict, ("cost", "sizes"): dict, ("provenance", "argv"): list, ("provenance", "versions"): dict,
+    ("provenance", "hardware"): dict, ("model", "served"): dict,
+}  # fmt: skip
 ROWLESS = "sample rows are missing"
 # What comes of a value that is of another kind than it should be, deep inside a record.
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -122,6 +129,10 @@ def faults_of_layout(record: Mapping[str, Any]) -> Iterable[str]:
     texts = (("model", "id"), ("method", "name"), ("method", "label"), ("task", "name"), ("task", "label"))
     odd += [f"{group}.{key}" for group, key in texts if not isinstance(record[group][key], str)]
     odd += [key for key in ("record_id", "cell_id", "run_id", "created") if not isinstance(record[key], str)]
+    for group, keys in GROUPS.items():
+        found = [(key, record[group].get(key)) for key in keys]
+        odd += [f"{group}.{key}" for key, value in found
+                if value is not None and not isinstance(value, PARTS.get((group, key), str | int | float))]  # fmt: skip
     whole = isinstance(task["metrics"], list) and task["metrics"] and all(
         isinstance(one, dict) and {"name", "direction"} <= one.keys() for one in task["metrics"]
     )  # fmt: skip
