@@ -38,11 +38,12 @@ def finish(folder: Path, seconds: float = 0.0, ready: Any = lambda: None) -> Fak
     return engine
 
 
-def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
+def start(folder: Path, seconds: float, *more: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     return subprocess.Popen(
-        [sys.executable, __file__, str(folder), str(seconds)], stdout=subprocess.PIPE, text=True, env=env
-    )
+        [sys.executable, __file__, str(folder), str(seconds), *more],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+    )  # fmt: skip
 
 
 def started(folder: Path, seconds: float) -> subprocess.Popen[str]:
@@ -83,5 +84,11 @@ def lines(folder: Path) -> tuple[list[str], list[tuple[str, int]]]:
     return [record["cell_id"] for record in read(folder)], rows
 
 
+def _ready() -> None:
+    print("ready", flush=True)
+    if "wait" in sys.argv:
+        sys.stdin.readline()
+
+
 if __name__ == "__main__":
-    finish(Path(sys.argv[1]), float(sys.argv[2]), lambda: print("ready", flush=True))
+    finish(Path(sys.argv[1]), float(sys.argv[2]), _ready)

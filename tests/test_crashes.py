@@ -123,7 +123,12 @@ def test_every_prefix_of_the_last_two_lines_is_read(tmp_path: Path, whole: Path)
 
 
 def test_eight_processes_measure_each_cell_once(tmp_path: Path, whole: Path) -> None:
-    processes = [start(tmp_path, 0.01) for _ in range(8)]
+    processes = [start(tmp_path, 0.01, "wait") for _ in range(8)]
+    assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 8
+    for process in processes:  # all have planned: none is through before the last has begun
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
     assert [process.wait(timeout=120) for process in processes] == [0] * 8
     check(tmp_path, whole)
     assert len([*tmp_path.glob("*Z-??????.jsonl")]) > 1  # more than one had something to do

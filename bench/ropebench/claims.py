@@ -63,6 +63,7 @@ class Claims:
             before = self._of(cell_id)
             if any(not self._stale(name, seen) for name, seen in before.items()):
                 return False
+            who = self._text.encode()  # made before the file is: a claim that a kill leaves empty waits for its lease
             number = max((int(name.rpartition(".")[2]) for name in before), default=-1) + 1
             own = self.folder / f"{cell_id}.{number}"
             try:
@@ -70,7 +71,7 @@ class Claims:
             except (FileExistsError, FileNotFoundError):  # another was first, or took the emptied folder away
                 return False
             try:
-                os.write(handle, self._text.encode())
+                os.write(handle, who)
             finally:
                 os.close(handle)
             after = self._of(cell_id)
